@@ -45,7 +45,7 @@ class [[nodiscard]] SLUICE_API Status {
   std::int64_t native() const { return rep_ ? rep_->native : 0; }
   const std::string& message() const;
 
-  /// "IoError (errno 5): reading …"; "Ok" when ok.
+  /// "IoError (native 5): reading …"; "Ok" when ok.
   std::string to_string() const;
 
   /// The same failure with `context` and ": " before its message; ok stays ok.

@@ -1,0 +1,15 @@
+find_package(GTest REQUIRED)
+include(GoogleTest)
+
+#   sluice_test(NAME io_test SOURCES queue_test.cpp … LINKS sluice_io … [TIMEOUT seconds])
+# makes one test executable whose cases ctest lists one by one.
+function(sluice_test)
+  cmake_parse_arguments(TEST "" "NAME;TIMEOUT" "SOURCES;LINKS" ${ARGN})
+  if(NOT TEST_TIMEOUT)
+    set(TEST_TIMEOUT 300)
+  endif()
+  add_executable(${TEST_NAME} ${TEST_SOURCES})
+  sluice_options(${TEST_NAME})
+  target_link_libraries(${TEST_NAME} PRIVATE ${TEST_LINKS} GTest::gmock GTest::gtest_main)
+  gtest_discover_tests(${TEST_NAME} PROPERTIES TIMEOUT ${TEST_TIMEOUT} DISCOVERY_TIMEOUT 60)
+endfunction()
