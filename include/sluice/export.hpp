@@ -1,4 +1,4 @@
 #pragma once
 
 /// Marks what the shared library exports; everything else is hidden.
-#define SLUICE_API __attribute__((visibility("default")))
+#define SLUICE_API [[gnu::visibility("default")]]
