@@ -1,0 +1,161 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sluice/device.hpp"
+#include "sluice/options.hpp"
+#include "sluice/stats.hpp"
+#include "sluice/status.hpp"
+#include "sluice/tensor.hpp"
+#include "sluice/types.hpp"
+
+namespace sluice {
+
+namespace engine {
+class Core;
+struct LeaseState;
+}  // namespace engine
+
+/// How seal() laid the state out.
+struct SealReport {
+  std::uint64_t chunks = 0;
+  std::uint64_t state_bytes = 0;         ///< of all planes but the gradient, this rank's
+  std::uint64_t host_bytes = 0;          ///< of the host budget, in use
+  std::uint64_t least_host_bytes = 0;    ///< the smallest host budget that would do
+  std::uint64_t resident_chunks = 0;     ///< whole records in host frames: no NVMe traffic
+  std::uint64_t spilled_gradient_bytes = 0;  ///< room on NVMe for gradients that do not fit; 0: they fit
+  std::uint64_t nvme_bytes = 0;
+  std::uint64_t device_bytes = 0;
+  std::uint64_t read_ahead_bytes = 0;  ///< of the device budget, beyond what leases may hold
+  std::string arithmetic;              ///< the host budget in words, a line a part
+};
+
+/// A move-only pin on fetched parameters; dropping it releases them.
+/// Threads: one at a time; may be dropped on any thread and after the engine.
+class SLUICE_API Lease {
+ public:
+  Lease();
+  Lease(Lease&&) noexcept;
+  Lease& operator=(Lease&&) noexcept;
+  ~Lease();
+
+  /// The weights of the last finished step.
+  /// Requires: the parameter is one of the fetched ones; otherwise the tensor is empty (null data).
+  ConstTensor operator[](ParameterId parameter) const;
+
+  /// Releases in order of `stream`; the tensors must not be used by work that comes after.
+  void release(Stream stream = {});
+
+ private:
+  friend class Pass;
+  explicit Lease(std::shared_ptr<engine::LeaseState> state);
+  std::shared_ptr<engine::LeaseState> state_;
+};
+
+/// One repetition of a named trace. Move-only; dropped unfinished it is aborted.
+/// Threads: one at a time.
+class SLUICE_API Pass {
+ public:
+  Pass();
+  Pass(Pass&&) noexcept;
+  Pass& operator=(Pass&&) noexcept;
+  ~Pass();
+
+  /// A hint that these come next.
+  /// Blocks: never. Never fails.
+  void prefetch(std::span<const ParameterId> parameters);
+
+  /// All or nothing: the weights of all parameters in device memory; duplicates and ties count once.
+  /// Blocks: until they are there (null stream).
+  /// Errors: kResourceExhausted, at once, when leases would hold more than max_fetch_bytes, naming them; kIoError,
+  /// kDataLoss from the drive, naming parameter and place.
+  Result<Lease> fetch(std::span<const ParameterId> parameters, Stream stream = {});
+
+  /// Adds a contribution of the whole parameter.
+  /// Blocks: while frames are freed. Lifetime: the source is reusable on return (null stream).
+  /// Errors: kFailedPrecondition in a forward-only pass, for a frozen parameter, for a second contribution to a
+  /// kBf16Once group; kInvalidArgument for another dtype than fp32, bf16, fp16.
+  Status add_gradient(ParameterId parameter, Gradient gradient, Stream stream = {});
+
+  /// The parameter gets no more contributions in this step.
+  Status no_more_gradients(ParameterId parameter);
+
+  /// The norm of all gradients so far over all ranks, unscaled (collective). Infinite when one is not finite.
+  Result<double> norm();
+
+  /// Decides, updates and makes the new weights those that later fetches see. Collective.
+  /// Blocks: until the step is done. The pass is over, also after an error; after one (undo on) the state is that
+  /// before the step.
+  /// Errors: kFailedPrecondition when a lease on what it changes is open, naming it: nothing was done, the pass
+  /// goes on.
+  Result<StepResult> step();
+  /// The same with restated numbers.
+  Result<StepResult> step(StepOptions options);
+
+  /// Ends a forward-only pass.
+  /// Errors: kFailedPrecondition while a lease of it is open, and for a training pass.
+  Status end();
+  /// Drops the gradients, if any; leases stay valid until dropped.
+  Status abort();
+
+ private:
+  friend class Engine;
+  Pass(std::shared_ptr<engine::Core> core, std::uint64_t id);
+  std::shared_ptr<engine::Core> core_;
+  std::uint64_t id_ = 0;
+};
+
+/// Parameters and optimizer state across device memory, host memory and NVMe.
+/// create -> add_* -> seal -> passes -> close. Threads: any, calls are ordered by arrival; a pass belongs to one
+/// thread at a time. After a sticky fault (a drive gone) every call returns the first cause. In a forked child
+/// every call returns kForked.
+class SLUICE_API Engine {
+ public:
+  /// Errors: kInvalidArgument naming the option, its value and the accepted range.
+  static Result<std::unique_ptr<Engine>> create(EngineOptions options, std::shared_ptr<Device> device,
+                                                std::shared_ptr<Communicator> communicator);
+  ~Engine();  ///< drains like close()
+
+  Result<GroupId> add_group(GroupOptions options);
+  Result<ParameterId> add_parameter(ParameterOptions options);
+  /// Tied: the same weights, one state; gradients of both names add up.
+  Result<ParameterId> add_alias(std::string name, ParameterId parameter);
+
+  /// Lays the state out, reserves the budgets, makes the store and fills it. Collective.
+  /// Errors: kResourceExhausted with needed, given and the smallest option that would do; kNoSpace; what the
+  /// directories are when they are not usable; kFailedPrecondition naming the pid that holds the lock.
+  Result<SealReport> seal();
+
+  Result<Pass> begin_step(StepOptions options = {});
+  /// Forward only; allowed inside a step, one at a time.
+  Result<Pass> begin_pass(std::string_view phase);
+
+  /// Elements of `range` as `dtype`, between passes. This rank's elements alone.
+  /// Errors: kInvalidArgument for a range outside the parameter or a view that its policy does not have;
+  /// kFailedPrecondition for another rank's elements.
+  Status read(ParameterId parameter, View view, Range range, void* target, DType dtype) const;
+  /// Takes what this rank owns of `range`, ignores the rest. A failed write changes nothing.
+  /// Errors: as read; kFailedPrecondition with a lease open on the parameter or inside a pass.
+  Status write(ParameterId parameter, View view, Range range, const void* source, DType dtype);
+
+  /// The group's numbers, from the next step on; until step() is called, also for the one under way.
+  Status update_group(GroupId group, Optimizer optimizer);
+
+  /// Blocks: never.
+  Stats stats() const;
+
+  /// Waits for what is in flight, frees everything. Returns the first failure that no call has reported.
+  Status close();
+
+ private:
+  explicit Engine(std::shared_ptr<engine::Core> core);
+  std::shared_ptr<engine::Core> core_;
+};
+
+}  // namespace sluice
