@@ -1,0 +1,29 @@
+#include "io/backend.hpp"
+
+#include <chrono>
+
+namespace sluice::io {
+
+std::string_view op_name(Op op) {
+  switch (op) {
+    case Op::kRead:
+      return "read";
+    case Op::kWrite:
+      return "write";
+    case Op::kFlush:
+      return "flush";
+  }
+  return "?";
+}
+
+std::int64_t steady_now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+Status Backend::register_memory(std::span<const std::span<std::byte>>) {
+  return Status(Code::kUnimplemented, std::string(name()) + " has no registered memory");
+}
+
+}  // namespace sluice::io
