@@ -1,0 +1,41 @@
+#include "kernels/tile_hash.hpp"
+
+#include <bit>
+
+#include "kernels/isa.hpp"
+#include "kernels/tile_hash_targets.hpp"
+
+namespace sluice::kernels {
+namespace {
+
+const HashTarget& target_in_use() {
+#if defined(__x86_64__)
+  switch (isa_in_use()) {
+    case Isa::kAvx512:
+      return kHashAvx512;
+    case Isa::kAvx2:
+      return kHashAvx2;
+    default:
+      return kHashBaseline;
+  }
+#else
+  return kHashBaseline;
+#endif
+}
+
+}  // namespace
+
+std::uint64_t hash_bytes(const void* data, std::size_t bytes) { return target_in_use().hash(data, bytes); }
+
+std::uint64_t plane_hash(const std::uint64_t* tile_hashes, std::size_t tiles) {
+  static_assert(std::endian::native == std::endian::little, "the array is hashed as it lies in memory");
+  return hash_bytes(tile_hashes, tiles * sizeof(std::uint64_t));
+}
+
+Hasher::Hasher() { target_in_use().reset(state_); }
+
+void Hasher::update(const void* data, std::size_t bytes) { target_in_use().update(state_, data, bytes); }
+
+std::uint64_t Hasher::digest() const { return target_in_use().digest(state_); }
+
+}  // namespace sluice::kernels
