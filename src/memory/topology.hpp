@@ -38,17 +38,4 @@ Result<Topology> read_topology();
 /// refuses. Threads: any, at once on one topology.
 Status bind_this_thread(const Topology& topology, std::span<const std::uint32_t> cpus);
 
-/// Memory that can still be taken without swapping or being killed.
-struct MemoryRoom {
-  std::uint64_t machine_bytes = 0;    ///< RAM
-  std::uint64_t available_bytes = 0;  ///< of RAM, by the kernel's estimate (MemAvailable)
-  CgroupLimits cgroup;
-
-  /// min(available RAM, room in the control group)
-  std::uint64_t bytes() const;
-};
-
-/// Threads: any. Cost: a few reads of pseudo-files.
-MemoryRoom read_memory_room();
-
 }  // namespace sluice::memory
