@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+
+#include "sluice/engine.hpp"
+#include "trainer/registry.hpp"
+
+namespace sluice::trainer {
+
+/// What two runs are compared by: equal numbers mean equal bits.
+/// XXH3-64 over all parameters in order of name: the name's bytes, then the planes' values, little-endian.
+struct Fingerprint {
+  std::uint64_t weights_xxh3 = 0;  ///< of the weight planes
+  std::uint64_t state_xxh3 =
+      0;  ///< of weight, residual (bf16_split alone), both moments, and the step count as u64
+};
+
+/// Reads the whole state in bounded pieces. Requires: no pass is open.
+Result<Fingerprint> fingerprint(const Engine& engine, const Registry& registry);
+
+}  // namespace sluice::trainer

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "sluice/engine.hpp"
+#include "trainer/fingerprint.hpp"
+#include "trainer/shape.hpp"
+
+namespace sluice::trainer {
+
+/// The host budget that asks for the smallest one that seal() accepts.
+inline constexpr std::uint64_t kLeastHostMemory = 0;
+/// The device budget that asks for room for four of the largest parts, a few parts ahead of the one in use.
+inline constexpr std::uint64_t kFourParts = 0;
+
+struct TrainOptions {
+  std::string text_path;
+  std::vector<std::string> directories;  ///< one a drive; none: all state in host memory
+  std::uint64_t host_memory_bytes = kUnlimited;
+  std::uint64_t device_memory_bytes = kFourParts;
+  Shape shape;
+  std::uint64_t steps = 300;
+  std::uint64_t seed = 1;
+  std::size_t sequences = 8;  ///< a micro-batch
+  std::uint32_t micro_batches = 2;
+  double lr = 2e-3;
+  std::uint64_t warmup_steps = 20;
+  double max_norm = 1;
+  std::uint32_t threads = 0;       ///< of the optimizer; 0: all CPUs
+  std::uint32_t gemm_threads = 0;  ///< of the model; 0: all CPUs
+  std::uint32_t chunk_elements = 128 << 10;
+  IoBackend backend = IoBackend::kAuto;
+  Policy policy = Policy::kBf16Split;
+  Undo undo = Undo::kOn;
+  std::size_t sample_bytes = 200;         ///< of text to generate at the end
+  std::size_t validate_bytes = 64 << 10;  ///< of held-out text to measure at the end, at most; 0: none
+};
+
+/// Bytes of weights and optimizer state of a model, 12 a parameter under both policies.
+std::uint64_t state_bytes(const Shape& shape);
+
+struct StepReport {
+  std::uint64_t step = 0;  ///< counted from 1
+  double loss = 0;         ///< in nats a byte, over the step's micro-batches, before its update
+  double seconds = 0;      ///< of the whole step
+  Stats stats;             ///< after it
+};
+
+struct TrainReport {
+  std::vector<double> losses;        ///< a step
+  std::vector<double> step_seconds;  ///< a step
+  std::uint64_t bytes_per_step = 0;  ///< of text
+  double validation_loss = 0;        ///< in nats a byte
+  double unigram_entropy = 0;        ///< of the bytes that validation_loss is about
+  std::size_t validated_bytes = 0;
+  std::string prompt;  ///< the start of the held-out text
+  std::string sample;  ///< what the model goes on with
+  Fingerprint fingerprint;
+  SealReport layout;
+  Stats stats;  ///< of the training steps alone, not of what came after
+  std::uint64_t host_memory_bytes = 0;
+  std::uint64_t device_memory_bytes = 0;
+  std::uint64_t trainer_bytes = 0;  ///< the trainer's own memory: buffers, text
+  std::uint32_t gemm_threads = 0;
+};
+
+/// Learns a text byte by byte, then measures and samples what was learnt.
+/// `after_step` hears of each step; an error from it ends the work there.
+/// Errors: what after_step or the engine says, kInvalidArgument for options outside their range.
+Result<TrainReport> train(const TrainOptions& options,
+                          const std::function<Status(const StepReport&)>& after_step);
+
+}  // namespace sluice::trainer
