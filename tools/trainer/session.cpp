@@ -12,7 +12,7 @@ constexpr double kWeightDecay = 0.1;
 constexpr double kBeta2 = 0.95;  // short runs want a short memory
 
 std::uint64_t device_bytes(const TrainOptions& options) {
-  if (options.device_memory_bytes != kFourParts) return options.device_memory_bytes;
+  if (options.device_memory_bytes) return *options.device_memory_bytes;
   const std::uint64_t weight_bytes = options.policy == Policy::kBf16Split ? 2 : 4;
   constexpr std::uint64_t kAlignmentRoom = 64 << 10;
   return 4 * (weight_bytes * largest_part_elements(options.shape) + kAlignmentRoom);
@@ -73,8 +73,8 @@ Result<Session> open_with_least(const TrainOptions& options) {
 }  // namespace
 
 Result<Session> open_session(const TrainOptions& options) {
-  return options.host_memory_bytes == kLeastHostMemory ? open_with_least(options)
-                                                       : open_with(options, options.host_memory_bytes);
+  return options.host_memory_bytes ? open_with(options, *options.host_memory_bytes)
+                                   : open_with_least(options);
 }
 
 }  // namespace sluice::trainer

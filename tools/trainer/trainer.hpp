@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,16 +13,11 @@
 
 namespace sluice::trainer {
 
-/// The host budget that asks for the smallest one that seal() accepts.
-inline constexpr std::uint64_t kLeastHostMemory = 0;
-/// The device budget that asks for room for four of the largest parts, a few parts ahead of the one in use.
-inline constexpr std::uint64_t kFourParts = 0;
-
 struct TrainOptions {
   std::string text_path;
-  std::vector<std::string> directories;  ///< one a drive; none: all state in host memory
-  std::uint64_t host_memory_bytes = kUnlimited;
-  std::uint64_t device_memory_bytes = kFourParts;
+  std::vector<std::string> directories;              ///< one a drive; none: all state in host memory
+  std::optional<std::uint64_t> host_memory_bytes;    ///< null: the smallest that seal() accepts
+  std::optional<std::uint64_t> device_memory_bytes;  ///< null: room for four of the largest parts
   Shape shape;
   std::uint64_t steps = 300;
   std::uint64_t seed = 1;
