@@ -1,6 +1,8 @@
 #include "plan/eviction.hpp"
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
 #include <unordered_set>
 
 namespace sluice::plan {
@@ -27,10 +29,12 @@ std::vector<Fetch> read_ahead(const Cursor& cursor, const std::function<bool(std
   std::vector<Fetch> fetches;
   std::unordered_set<std::uint32_t> chosen;
   std::uint32_t free_frames = room.free_frames;
+  const auto last_victim =
+      victims.begin() + std::min<std::ptrdiff_t>(room.evictions_max, std::ssize(victims));
   auto victim = victims.begin();
   const Distance end = std::min<Distance>(room.horizon, cursor.size());
   for (Distance ahead = 0; ahead < end && fetches.size() < room.fetches_max; ++ahead) {
-    const bool can_evict = victim != victims.end() && victim->next_use > ahead;
+    const bool can_evict = victim != last_victim && victim->next_use > ahead;
     if (free_frames == 0 && !can_evict) break;
     const std::uint32_t item = cursor.item_ahead(ahead);
     if (held(item) || !chosen.insert(item).second) continue;

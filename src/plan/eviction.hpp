@@ -24,14 +24,20 @@ std::optional<std::uint32_t> farthest(std::span<const Candidate> candidates);
 struct Fetch {
   std::uint32_t item = 0;
   std::optional<std::uint32_t> evict;
+  friend bool operator==(const Fetch&, const Fetch&) = default;
 };
 
 struct ReadAheadRoom {
   std::uint32_t free_frames = 0;
   /// Items whose frame may be reused at once: whole, not pinned, not on their way in or out.
-  std::span<const std::uint32_t> evictable;
+  std::span<const std::uint32_t> evictable = {};
   /// Fetches returned at most, for example what the queue takes.
   std::uint32_t fetches_max = 0;
+  /// Of them with an eviction. The earlier an item makes room, the likelier it is read once more than
+  /// Belady's choice would: on a ring of items boundless read-ahead hits as seldom as LRU. Give the depth
+  /// that hides the drive's latency less the items read ahead and not used yet: with depth d of f frames a
+  /// repeated trace then takes at most the reads of Belady's choice on f - d frames.
+  std::uint32_t evictions_max = 0;
   /// Accesses looked at; bounds the cost, one pass is never exceeded.
   Distance horizon = kNever;
 };

@@ -19,9 +19,9 @@ struct ChunkSizes {
 enum class NvmeTier : std::uint8_t { kPresent, kAbsent };
 
 struct HostRequest {
-  std::span<const ChunkSizes> chunks;  ///< in the order of the step
-  std::uint64_t budget_bytes = 0;      ///< kUnlimited: all that the state needs
-  std::uint64_t reserved_bytes = 0;    ///< commit places and fixed tables, taken first
+  std::span<const ChunkSizes> chunks = {};  ///< in the order of the step
+  std::uint64_t budget_bytes = 0;           ///< kUnlimited: all that the state needs
+  std::uint64_t reserved_bytes = 0;         ///< commit places and fixed tables, taken first
   NvmeTier nvme = NvmeTier::kPresent;
 };
 

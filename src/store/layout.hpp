@@ -28,11 +28,11 @@ struct PlaneFormat {
 std::vector<PlaneFormat> planes_of(Policy policy, const Optimizer& optimizer, DType frozen_dtype);
 
 struct ParameterSpec {
-  std::string name;
+  std::string name = {};
   std::uint64_t elements = 0;
   std::uint32_t group = 0;
   Policy policy = Policy::kBf16Split;
-  Optimizer optimizer;
+  Optimizer optimizer = {};
   DType frozen_dtype = DType::kBF16;
   GradientStorage gradient = GradientStorage::kFp32;
   std::uint32_t rank = 0;  ///< in the communicator of its group

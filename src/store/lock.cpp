@@ -1,0 +1,155 @@
+#include "store/lock.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <thread>
+#include <utility>
+
+#include "store/names.hpp"
+#include "store/random.hpp"
+
+namespace sluice::store {
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(60);
+constexpr auto kPause = std::chrono::milliseconds(5);
+constexpr std::uint64_t kOwnerBytesMax = 4096;
+
+/// Field 22 of /proc/self/stat; the name in field 2 may hold spaces and brackets. Source: proc(5).
+std::uint64_t start_ticks_of_this_process() {
+  std::ifstream file("/proc/self/stat");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos) return 0;
+  std::istringstream fields(text.substr(name_end + 1));
+  std::string skipped;
+  for (int field = 3; field < 22; ++field) fields >> skipped;
+  std::uint64_t ticks = 0;
+  fields >> ticks;
+  return ticks;
+}
+
+/// The owner that is written down; nothing if there is none or it cannot be understood.
+Result<std::optional<Owner>> read_owner(const io::Directory& directory) {
+  auto file = io::File::open(directory, kOwnerName, {.caching = io::Caching::kBuffered});
+  if (file.status().code() == Code::kNotFound) return std::optional<Owner>();
+  if (!file.ok()) return file.status();
+  const auto bytes = file->size();
+  if (!bytes.ok()) return bytes.status();
+  std::string text(std::min(*bytes, kOwnerBytesMax), '\0');
+  SLUICE_RETURN_IF_ERROR(file->read_exact(0, std::as_writable_bytes(std::span(text))));
+  return parse_owner(text);
+}
+
+std::string describe(const std::optional<Owner>& owner, std::int64_t lock_pid) {
+  if (owner && (lock_pid <= 0 || owner->pid == lock_pid)) {
+    return fmt::format("process {} (engine {:016x})", owner->pid, owner->nonce);
+  }
+  return fmt::format("process {}", lock_pid);
+}
+
+struct flock whole_file(short type) {
+  struct flock range = {};
+  range.l_type = type;
+  range.l_whence = SEEK_SET;
+  return range;
+}
+
+}  // namespace
+
+Owner Owner::make() { return {::getpid(), start_ticks_of_this_process(), random_u64()}; }
+
+bool Owner::is_this_process() const {
+  return pid == ::getpid() && start_ticks == start_ticks_of_this_process();
+}
+
+std::string encode(const Owner& owner) {
+  return fmt::format("pid {}\nstart {}\nnonce {:016x}\n", owner.pid, owner.start_ticks, owner.nonce);
+}
+
+std::optional<Owner> parse_owner(std::string_view text) {
+  Owner owner;
+  std::istringstream fields{std::string(text)};
+  std::string pid, start, nonce;
+  fields >> pid >> owner.pid >> start >> owner.start_ticks >> nonce >> std::hex >> owner.nonce;
+  if (!fields || pid != "pid" || start != "start" || nonce != "nonce") return std::nullopt;
+  return owner;
+}
+
+Result<NamesGuard> NamesGuard::acquire(const io::Directory& directory) {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (::flock(directory.fd(), LOCK_EX | LOCK_NB) != 0) {
+    switch (errno) {
+      case EINTR:
+        break;
+      case EWOULDBLOCK:
+        if (std::chrono::steady_clock::now() > deadline) {
+          return Status(Code::kFailedPrecondition,
+                        fmt::format("{}: another engine has been opening or closing a store here for {} s",
+                                    directory.path(), kPatience.count()),
+                        EWOULDBLOCK);
+        }
+        std::this_thread::sleep_for(kPause);
+        break;
+      case EBADF:
+      case EINVAL:
+      case ENOLCK:
+      case ENOTSUP:
+        return NamesGuard(-1);
+      default:
+        return status_from_errno(errno, fmt::format("locking directory {}", directory.path()));
+    }
+  }
+  return NamesGuard(directory.fd());
+}
+
+NamesGuard::NamesGuard(NamesGuard&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+
+NamesGuard::~NamesGuard() {
+  if (fd_ >= 0) ::flock(fd_, LOCK_UN);
+}
+
+Result<Lock> Lock::acquire(const io::Directory& directory, io::Creation creation) {
+  const auto owner = read_owner(directory);
+  if (!owner.ok()) return owner.status();
+  if (*owner && (*owner)->is_this_process()) {
+    return Status(Code::kFailedPrecondition, fmt::format("{}: in use by another engine of this process, {}",
+                                                         directory.path(), describe(*owner, 0)));
+  }
+  auto file = io::File::open(directory, kLockName, {.creation = creation, .caching = io::Caching::kBuffered});
+  if (!file.ok()) return file.status();
+  struct flock range = whole_file(F_WRLCK);
+  while (::fcntl(file->fd(), F_SETLK, &range) != 0) {
+    const int error = errno;
+    if (error == EINTR) continue;
+    if (error != EAGAIN && error != EACCES)
+      return status_from_errno(error, fmt::format("locking {}", file->path()));
+    range = whole_file(F_WRLCK);
+    if (::fcntl(file->fd(), F_GETLK, &range) != 0) range.l_pid = 0;
+    return Status(Code::kFailedPrecondition,
+                  fmt::format("{}: in use by {}", directory.path(), describe(*owner, range.l_pid)), error);
+  }
+  return Lock(std::move(*file));
+}
+
+Status Lock::sign(const io::Directory& directory, const Owner& owner) const {
+  const std::string text = encode(owner);
+  {
+    auto file = io::File::open(directory, kOwnerDraftName,
+                               {.creation = io::Creation::kExclusive, .caching = io::Caching::kBuffered});
+    if (!file.ok()) return file.status();
+    SLUICE_RETURN_IF_ERROR(file->write_exact(0, std::as_bytes(std::span(text))));
+  }
+  return directory.rename(kOwnerDraftName, kOwnerName);
+}
+
+}  // namespace sluice::store

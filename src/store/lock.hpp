@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "io/directory.hpp"
+#include "io/file.hpp"
+#include "sluice/status.hpp"
+
+namespace sluice::store {
+
+/// Who holds a lock, for the refusal of the next one.
+struct Owner {
+  std::int64_t pid = 0;
+  std::uint64_t start_ticks =
+      0;                    ///< of the process after boot, so that a reused pid is another owner; 0: unknown
+  std::uint64_t nonce = 0;  ///< random, one an engine
+
+  /// This process and a new nonce.
+  static Owner make();
+  bool is_this_process() const;
+  friend bool operator==(const Owner&, const Owner&) = default;
+};
+
+/// "pid <n>\nstart <ticks>\nnonce <hexadecimal>\n".
+std::string encode(const Owner& owner);
+std::optional<Owner> parse_owner(std::string_view text);
+
+/// Keeps other engines, of this or another process, from looking into or changing the names under a drive's
+/// directory. Held for moments only: while a store is looked for, claimed or removed.
+class NamesGuard {
+ public:
+  /// Blocks: while another holds it, at most kPatience.
+  /// Errors: kFailedPrecondition when that takes too long. Where the file system has no flock(2) it excludes
+  /// nobody, the record lock remains.
+  static Result<NamesGuard> acquire(const io::Directory& directory);
+  ~NamesGuard();
+  NamesGuard(NamesGuard&& other) noexcept;
+  NamesGuard& operator=(NamesGuard&&) = delete;
+
+ private:
+  explicit NamesGuard(int fd) : fd_(fd) {}
+  int fd_ = -1;  // the directory's
+};
+
+/// The right to use a rank's directory: a POSIX record lock on `lock`, which dies with its process and is not
+/// inherited by fork. It does not keep two engines of one process apart and any close of the file in this
+/// process would drop it, so `owner` is read first and an owner of this process is refused before the file is
+/// opened. Lifetime: released by the destructor; in a forked child that does nothing to the parent's lock.
+class Lock {
+ public:
+  /// Locks an existing `lock`, or makes it.
+  /// Requires: the caller holds the drive's NamesGuard.
+  /// Errors: kFailedPrecondition naming the live owner; with kNever kNotFound if there is no lock.
+  static Result<Lock> acquire(const io::Directory& rank_directory, io::Creation creation);
+
+  /// Writes `owner` beside the lock, over a dead one's.
+  Status sign(const io::Directory& rank_directory, const Owner& owner) const;
+
+ private:
+  explicit Lock(io::File file) : file_(std::move(file)) {}
+  io::File file_;
+};
+
+}  // namespace sluice::store
