@@ -21,7 +21,7 @@ struct BackendOptions {
   BackendKind kind = BackendKind::kAuto;
   std::uint32_t queue_depth = 64;  ///< requests in the kernel at once, 1 to 4096
   std::uint32_t threads = 16;      ///< workers of the thread backend, 1 to 256: its real depth
-  std::vector<int> cpus;           ///< CPUs the workers may run on; empty: those of the calling thread
+  std::vector<int> cpus = {};      ///< CPUs the workers may run on; empty: those of the calling thread
 };
 
 /// Invariant: `kind` is never kAuto, and `fallback_reason` is empty unless kAuto gave threads.

@@ -12,7 +12,7 @@ namespace sluice::io {
 struct ThreadBackendOptions {
   std::uint32_t depth = 64;
   std::uint32_t threads = 16;
-  std::vector<int> cpus;  ///< CPUs the workers may run on; empty: those of the calling thread
+  std::vector<int> cpus = {};  ///< CPUs the workers may run on; empty: those of the calling thread
 };
 
 /// A Backend whose workers call pread, pwrite and fdatasync. The workers sleep when there is nothing to do,

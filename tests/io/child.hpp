@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace sluice::io {
+
+/// Runs `body` in a forked child. Returns: what it returned; "died: …" when it did not get that far.
+std::string in_child(const std::function<std::string()>& body);
+
+/// A system call that the kernel refuses with `error`: always, or by one argument's low 32 bits.
+struct Refusal {
+  static constexpr int kAlways = -1;
+  long call = 0;
+  int error = 0;
+  int argument = kAlways;
+  std::uint32_t any_of_bits = 0;  ///< refused when one of them is set; 0: not looked at
+  std::uint32_t below = 0;        ///< refused when smaller; 0: not looked at
+};
+
+/// Puts this process under a seccomp filter; there is no way back, so only in a child.
+/// Returns: whether it worked.
+bool refuse(const std::vector<Refusal>& refusals);
+
+}  // namespace sluice::io
