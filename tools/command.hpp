@@ -9,8 +9,8 @@
 
 namespace sluice::tools {
 
-/// The work of one sub-command. It writes what people read to stderr and returns the one JSON object of its contract.
-/// Errors: kInvalidArgument is bad usage (exit 2), every other code failed work (exit 1).
+/// The work of one sub-command. It writes what people read to stderr and returns the one JSON object of its
+/// contract. Errors: kInvalidArgument is bad usage (exit 2), every other code failed work (exit 1).
 using Command = std::function<Result<nlohmann::ordered_json>()>;
 
 /// Each adds its sub-command to `app`, and sets `chosen` when it is the one that was called.

@@ -16,7 +16,8 @@ struct Unit {
   std::string_view name;
   double bytes;
 };
-constexpr std::array kUnits = {Unit{"TiB", 0x1p40}, Unit{"GiB", 0x1p30}, Unit{"MiB", 0x1p20}, Unit{"KiB", 0x1p10}};
+constexpr std::array kUnits = {Unit{"TiB", 0x1p40}, Unit{"GiB", 0x1p30}, Unit{"MiB", 0x1p20},
+                               Unit{"KiB", 0x1p10}};
 
 // A plain decimal number: no sign, no exponent, no "inf".
 std::optional<double> parse_number(std::string_view text) {

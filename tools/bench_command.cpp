@@ -1,0 +1,156 @@
+#include <algorithm>
+#include <iostream>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "tools/command.hpp"
+#include "tools/offload_bench.hpp"
+#include "tools/options.hpp"
+#include "tools/process_memory.hpp"
+#include "tools/sizes.hpp"
+#include "tools/table.hpp"
+
+namespace sluice::tools {
+namespace {
+
+struct BenchOptions {
+  OffloadBenchOptions bench;
+  std::string host_memory;
+  std::string device_memory;
+  std::string policy = "bf16_split";
+  std::string optimizer = "adamw";
+  std::string backend = "auto";
+};
+
+// Below this part of the step neither limit explains it.
+constexpr double kExplains = 0.8;
+
+std::string bottleneck(const OffloadBenchReport& report) {
+  const OffloadStep& median = report.median;
+  if (median.stall_s > median.step_s)
+    return "waiting for weights and for room for gradients in forward and backward";
+  if (median.step_s > 0 && report.efficiency >= kExplains) {
+    return report.io_limit_s > report.compute_limit_s ? "the drives, in the step"
+                                                      : "the optimizer's arithmetic, in the step";
+  }
+  if (median.forward_s + median.backward_s > median.step_s)
+    return "the simulated arithmetic of forward and backward";
+  return "the step itself: it takes longer than its requests and its arithmetic do alone";
+}
+
+std::string report_text(const BenchOptions& options, const OffloadBenchReport& report) {
+  const OffloadStep& median = report.median;
+  const auto parameters = static_cast<double>(options.bench.parameters);
+  const auto seconds = [](double value) { return fmt::format("{:.3f} s", value); };
+  const auto per_parameter = [&](std::uint64_t bytes) {
+    return fmt::format("{} ({:.1f} a parameter)", size_text(bytes), static_cast<double>(bytes) / parameters);
+  };
+  Table table({"median of " + std::to_string(report.steps.size()) + " steps", ""});
+  table.add({"whole", seconds(median.seconds)});
+  table.add({"forward", seconds(median.forward_s)});
+  table.add({"backward", seconds(median.backward_s)});
+  table.add({"step", seconds(median.step_s)});
+  table.add({"stalled in forward and backward", seconds(median.stall_s)});
+  table.add({"I/O limit of the step", seconds(report.io_limit_s)});
+  table.add({"arithmetic limit of the step", seconds(report.compute_limit_s)});
+  table.add({"efficiency of the step", fmt::format("{:.3f}", report.efficiency)});
+  table.add({"read", per_parameter(median.bytes_read)});
+  table.add({"written", per_parameter(median.bytes_written)});
+  table.add({"parameters", fmt::format("{:.1f} million/s", parameters / median.seconds / 1e6)});
+  const Stats& stats = report.stats;
+  std::string text = table.text();
+  text += fmt::format("bottleneck: {}\n", bottleneck(report));
+  text += fmt::format("{} chunks, {} resident; backend {}, {}, host memory on {}, {}, {} threads\n",
+                      stats.chunks, stats.resident_chunks, stats.backend, stats.direct, stats.host_backing,
+                      stats.isa, stats.threads);
+  for (const std::string& fallback : stats.fallbacks) text += "note: " + fallback + '\n';
+  return text;
+}
+
+nlohmann::ordered_json to_json(const OffloadStep& step) {
+  return {{"seconds", step.seconds},
+          {"forward_s", step.forward_s},
+          {"backward_s", step.backward_s},
+          {"step_s", step.step_s},
+          {"stall_s", step.stall_s},
+          {"bytes_read", step.bytes_read},
+          {"bytes_written", step.bytes_written}};
+}
+
+Result<nlohmann::ordered_json> run(BenchOptions& options) {
+  OffloadBenchOptions& bench = options.bench;
+  bench.policy = options.policy == "fp32" ? Policy::kFp32 : Policy::kBf16Split;
+  bench.engine.host_budget_bytes = parse_size(options.host_memory).value();
+  bench.engine.device_budget_bytes = parse_size(options.device_memory).value();
+  bench.engine.io.backend = parse_io_backend(options.backend);
+
+  std::uint64_t finished = 0;
+  const auto result = run_offload_bench(bench, [&](const OffloadStep& step) {
+    std::cerr << fmt::format(
+        "step {}/{}: {:.3f} s = forward {:.3f} + backward {:.3f} + step {:.3f}, read {}, wrote {}\n",
+        ++finished, bench.steps, step.seconds, step.forward_s, step.backward_s, step.step_s,
+        size_text(step.bytes_read), size_text(step.bytes_written));
+  });
+  if (!result.ok()) return result.status();
+  std::cerr << report_text(options, *result);
+
+  auto steps = nlohmann::ordered_json::array();
+  for (const OffloadStep& step : result->steps) steps.push_back(to_json(step));
+  const ProcessMemory memory = read_process_memory();
+  const Stats& stats = result->stats;
+  return nlohmann::ordered_json{
+      {"steps", steps},
+      {"median", to_json(result->median)},
+      {"io_limit_s", result->io_limit_s},
+      {"compute_limit_s", result->compute_limit_s},
+      {"efficiency", result->efficiency},
+      {"params_per_s", static_cast<double>(bench.parameters) / result->median.seconds},
+      {"peak_rss_bytes", memory.peak_rss_bytes},
+      {"hugetlb_bytes", std::max(memory.hugetlb_bytes, stats.hugetlb_bytes)},
+      {"reserved_bytes", stats.host_reserved_bytes + stats.device_reserved_bytes},
+      {"trainer_bytes", result->trainer_bytes},
+      {"state_bytes", stats.state_bytes},
+      {"nvme_bytes", stats.nvme_reserved_bytes},
+      {"chunks", stats.chunks},
+      {"resident_chunks", stats.resident_chunks},
+      {"backend", stats.backend},
+      {"direct", stats.direct},
+      {"host_backing", stats.host_backing},
+      {"isa", stats.isa},
+      {"threads", stats.threads},
+      {"fallbacks", stats.fallbacks}};
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app, Command& chosen) {
+  auto options = std::make_shared<BenchOptions>();
+  OffloadBenchOptions& bench = options->bench;
+  CLI::App* command =
+      app.add_subcommand("bench", "Measure forward, backward and step of the engine without a model");
+  command->add_option("--params", bench.parameters, "Elements of all layers together")->required();
+  add_directories(*command, bench.engine.directories);
+  add_size(*command, "--host-memory", options->host_memory, "Budget of pinned host memory, or unlimited")
+      ->required();
+  add_size(*command, "--device-memory", options->device_memory, "Budget of fetched weights, or unlimited")
+      ->required();
+  command->add_option("--policy", options->policy, "What is kept for each element")
+      ->check(CLI::IsMember({"bf16_split", "fp32"}))
+      ->capture_default_str();
+  command->add_option("--optimizer", options->optimizer, "The update rule")
+      ->check(CLI::IsMember({"adamw"}))
+      ->capture_default_str();
+  command->add_option("--steps", bench.steps, "Steps to measure")->capture_default_str();
+  command->add_option("--layers", bench.layers, "Layers of equal size")->capture_default_str();
+  command->add_option("--micro-batches", bench.micro_batches, "Forward and backward passes a step")
+      ->capture_default_str();
+  command->add_option("--tokens", bench.tokens, "Of a micro-batch, for --compute-tflops")
+      ->capture_default_str();
+  command->add_option("--compute-tflops", bench.compute_tflops, "Speed of the simulated arithmetic; 0: none")
+      ->capture_default_str();
+  add_engine_options(*command, bench.engine, options->backend);
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+}  // namespace sluice::tools

@@ -1,0 +1,50 @@
+#include <iostream>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "tools/checks.hpp"
+#include "tools/command.hpp"
+#include "tools/options.hpp"
+
+namespace sluice::tools {
+namespace {
+
+std::string_view status_name(CheckStatus status) {
+  switch (status) {
+    case CheckStatus::kOk:
+      return "ok";
+    case CheckStatus::kDegraded:
+      return "degraded";
+    case CheckStatus::kMissing:
+      return "missing";
+  }
+  return "unknown";
+}
+
+Result<nlohmann::ordered_json> run(const std::vector<std::string>& directories) {
+  std::vector<Check> checks = check_machine();
+  for (Check& check : check_drives(directories)) checks.push_back(std::move(check));
+  auto json = nlohmann::ordered_json::array();
+  for (const Check& check : checks) {
+    std::cerr << fmt::format("{:<9} {}: {}\n", status_name(check.status), check.name, check.detail);
+    if (!check.remedy.empty()) std::cerr << fmt::format("{:<9} remedy: {}\n", "", check.remedy);
+    json.push_back({{"name", check.name},
+                    {"status", status_name(check.status)},
+                    {"detail", check.detail},
+                    {"remedy", check.remedy}});
+  }
+  return nlohmann::ordered_json{{"checks", json}};
+}
+
+}  // namespace
+
+void add_doctor_command(CLI::App& app, Command& chosen) {
+  auto directories = std::make_shared<std::vector<std::string>>();
+  CLI::App* command =
+      app.add_subcommand("doctor", "Say what this machine offers, and what would make it better");
+  add_directories(*command, *directories)->required();
+  command->callback([directories, &chosen] { chosen = [directories] { return run(*directories); }; });
+}
+
+}  // namespace sluice::tools

@@ -1,0 +1,152 @@
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include "io/directory.hpp"
+#include "io/file.hpp"
+#include "tools/checks.hpp"
+#include "tools/sizes.hpp"
+
+namespace sluice::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kProbeBytes = 1 << 20;
+constexpr std::uint64_t kLittleSpaceBytes = 1 << 30;
+
+std::string first_line(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line;
+}
+
+// The file system's type and source from the mount that the directory is on: of the mounts of its device, the
+// last one that is above it. Source: proc(5), /proc/pid/mountinfo.
+std::string mount_text(const std::string& directory, const std::string& device_number) {
+  std::error_code error;
+  const std::string path = fs::canonical(directory, error).string();
+  std::ifstream mounts("/proc/self/mountinfo");
+  std::string best = "unknown file system";
+  std::size_t best_length = 0;
+  for (std::string line; std::getline(mounts, line);) {
+    std::istringstream fields(line);
+    std::string id, parent, device, root, point, word, type, source;
+    fields >> id >> parent >> device >> root >> point;
+    while (fields >> word && word != "-") {
+    }
+    fields >> type >> source;
+    const bool above = point == "/" || path == point || path.rfind(point + "/", 0) == 0;
+    if (device == device_number && above && point.size() >= best_length) {
+      best_length = point.size();
+      best = fmt::format("{} on {}", type, source);
+    }
+  }
+  return best;
+}
+
+struct BlockDevice {
+  std::string name;  // of the whole drive; empty: not on one
+  std::string text;
+};
+
+BlockDevice block_device(const std::string& device_number) {
+  std::error_code error;
+  fs::path device = fs::canonical("/sys/dev/block/" + device_number, error);
+  if (error) return {};
+  if (fs::exists(device / "partition")) device = device.parent_path();
+  BlockDevice found{.name = device.filename().string(), .text = ""};
+  found.text = found.name;
+  if (const std::string model = first_line(device / "device/model"); !model.empty())
+    found.text += " (" + model + ")";
+  found.text += first_line(device / "queue/rotational") == "1" ? ", rotational" : ", not rotational";
+  for (const auto& slave : fs::directory_iterator(device / "slaves", error)) {
+    found.text += ", over " + slave.path().filename().string();
+  }
+  return found;
+}
+
+Check check_direct(const std::string& path) {
+  const std::string name = "direct I/O on " + path;
+  auto directory = io::Directory::open(path, io::Access::kReadWrite);
+  if (!directory.ok()) {
+    return {name, CheckStatus::kMissing, directory.status().message(),
+            "name a directory that can be written"};
+  }
+  const std::string probe = fmt::format("sluice-doctor-{}", getpid());
+  auto file = io::File::open(*directory, probe, {.creation = io::Creation::kExclusive});
+  if (!file.ok())
+    return {name, CheckStatus::kMissing, file.status().message(), "make the directory writable"};
+  Status status = directory->remove(probe);
+  if (status.ok()) status = file->preallocate(kProbeBytes);
+  if (!status.ok()) return {name, CheckStatus::kMissing, status.message(), "free space on this drive"};
+  if (!file->direct()) {
+    return {name, CheckStatus::kDegraded, "buffered: " + file->fallback_reason(),
+            "use a file system with O_DIRECT (ext4, xfs): the page cache costs memory beyond the budgets"};
+  }
+  return {name, CheckStatus::kOk,
+          fmt::format("O_DIRECT works; memory on {}, offsets and lengths on {}",
+                      size_text(file->grid().memory_bytes), size_text(file->grid().offset_bytes)),
+          ""};
+}
+
+Check check_space(const std::string& path) {
+  const std::string name = "space on " + path;
+  const auto directory = io::Directory::open(path, io::Access::kReadOnly);
+  if (!directory.ok())
+    return {name, CheckStatus::kMissing, directory.status().message(), "name a readable directory"};
+  const auto space = directory->space();
+  if (!space.ok())
+    return {name, CheckStatus::kMissing, space.status().message(), "name a directory on a drive"};
+  const std::string detail =
+      fmt::format("{} of {} available", size_text(space->available_bytes), size_text(space->total_bytes));
+  if (space->available_bytes >= kLittleSpaceBytes) return {name, CheckStatus::kOk, detail, ""};
+  return {name, CheckStatus::kDegraded, detail,
+          "free space: two records a chunk are needed, 24 bytes a parameter"};
+}
+
+Check check_device(const std::string& path, std::map<std::string, std::string>& taken) {
+  const std::string name = "drive of " + path;
+  struct stat information = {};
+  if (stat(path.c_str(), &information) != 0) {
+    return {name, CheckStatus::kMissing, status_from_errno(errno, "stat " + path).message(),
+            "name a directory"};
+  }
+  const std::string number = fmt::format("{}:{}", major(information.st_dev), minor(information.st_dev));
+  const BlockDevice device = block_device(number);
+  const std::string detail = fmt::format("{}; {}", mount_text(path, number),
+                                         device.name.empty() ? "no block device of its own" : device.text);
+  const auto [other, first] = taken.emplace(device.name.empty() ? number : device.name, path);
+  if (!first) {
+    return {name, CheckStatus::kDegraded, detail + "; the same drive as " + other->second,
+            "give each drive one directory: two on one drive share its speed"};
+  }
+  if (device.text.find(", rotational") != std::string::npos) {
+    return {name, CheckStatus::kDegraded, detail, "use a solid-state drive"};
+  }
+  return {name, CheckStatus::kOk, detail, ""};
+}
+
+}  // namespace
+
+std::vector<Check> check_drives(const std::vector<std::string>& directories) {
+  std::vector<Check> checks;
+  std::map<std::string, std::string> taken;
+  for (const std::string& directory : directories) {
+    checks.push_back(check_device(directory, taken));
+    checks.push_back(check_direct(directory));
+    checks.push_back(check_space(directory));
+  }
+  return checks;
+}
+
+}  // namespace sluice::tools

@@ -1,0 +1,20 @@
+#pragma once
+
+#include "sluice/status.hpp"
+
+namespace sluice::tools {
+
+/// While one lives, the first SIGINT, SIGTERM or SIGHUP is noted instead of ending the process, so that a
+/// command can remove what it made; the second one ends it. Threads: one at a time in a process.
+class Interrupt {
+ public:
+  Interrupt();
+  ~Interrupt();
+  Interrupt(const Interrupt&) = delete;
+  Interrupt& operator=(const Interrupt&) = delete;
+
+  /// Errors: kAborted naming the signal, once one has come.
+  static Status check();
+};
+
+}  // namespace sluice::tools

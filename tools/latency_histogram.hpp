@@ -1,0 +1,58 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+namespace sluice::tools {
+
+/// Counts durations in buckets that are 1/64 of their value wide at most.
+/// Invariant: the sum of counts_ == count_.
+/// Cost: 30 KiB, a few instructions a value.
+class LatencyHistogram {
+ public:
+  void add(std::uint64_t ns) {
+    ++counts_[bucket_of(ns)];
+    ++count_;
+    max_ns_ = std::max(max_ns_, ns);
+  }
+
+  std::uint64_t count() const { return count_; }
+  std::uint64_t max_ns() const { return max_ns_; }
+
+  /// The least bound that `part` (0..1) of the values do not exceed, at most 1/64 too high; 0 without values.
+  std::uint64_t quantile_ns(double part) const {
+    const auto wanted = static_cast<std::uint64_t>(std::ceil(part * static_cast<double>(count_)));
+    std::uint64_t seen = 0;
+    for (std::size_t i = 0; i < counts_.size(); ++i) {
+      seen += counts_[i];
+      if (seen > 0 && seen >= wanted) return std::min(top_of(i), max_ns_);
+    }
+    return max_ns_;
+  }
+
+ private:
+  static constexpr unsigned kSubBits = 6;
+  static constexpr std::size_t kSub = 1 << kSubBits;
+
+  // Values below 64 have a bucket each; above, the leading 7 bits choose it.
+  static std::size_t bucket_of(std::uint64_t value) {
+    if (value < kSub) return value;
+    const unsigned shift = static_cast<unsigned>(std::bit_width(value)) - kSubBits - 1;
+    return (std::size_t{shift} << kSubBits) + (value >> shift);
+  }
+  static std::uint64_t top_of(std::size_t bucket) {
+    if (bucket < 2 * kSub) return bucket;
+    const std::size_t shift = (bucket >> kSubBits) - 1;
+    return (((bucket & (kSub - 1)) + kSub + 1) << shift) - 1;
+  }
+
+  std::array<std::uint64_t, (64 - kSubBits + 1) * kSub> counts_{};
+  std::uint64_t count_ = 0;
+  std::uint64_t max_ns_ = 0;
+};
+
+}  // namespace sluice::tools

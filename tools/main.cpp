@@ -1,0 +1,43 @@
+#include <iostream>
+
+#include "tools/command.hpp"
+
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kBadUsage = 2;
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace sluice::tools;
+  CLI::App app("Sluice: trains and runs models larger than memory.", "sluice");
+  app.set_version_flag("--version", SLUICE_VERSION);
+  app.require_subcommand(1);
+  app.fallthrough();
+  bool json = false;
+  app.add_flag("--json", json, "Print one JSON object on stdout; what people read goes to stderr");
+
+  Command chosen;
+  add_doctor_command(app, chosen);
+  add_nvme_command(app, chosen);
+#ifdef SLUICE_WITH_ENGINE
+  add_bench_command(app, chosen);
+#endif
+#ifdef SLUICE_WITH_TRAINER
+  add_train_command(app, chosen);
+#endif
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kBadUsage;
+  }
+  const auto result = chosen();
+  if (!result.ok()) {
+    std::cerr << "sluice: " << result.status().to_string() << '\n';
+    return result.status().code() == sluice::Code::kInvalidArgument ? kBadUsage : kFailed;
+  }
+  if (json) std::cout << result->dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
+  return std::cout.good() ? 0 : kFailed;
+}

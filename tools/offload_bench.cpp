@@ -1,0 +1,216 @@
+#include "tools/offload_bench.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "engine/probe.hpp"
+#include "sluice/sluice.hpp"
+#include "tools/interrupt.hpp"
+
+namespace sluice::tools {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A bf16 of 2^-10: small enough to keep weights of any length of run finite.
+constexpr std::uint16_t kGradientBits = 0x3A80;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  if (values.size() % 2 == 1) return *middle;
+  return (*middle + *std::max_element(values.begin(), middle)) / 2;
+}
+
+Status refuse(std::string_view option, std::uint64_t value, std::string_view accepted) {
+  return {Code::kInvalidArgument, fmt::format("{} is {}; accepted: {}", option, value, accepted)};
+}
+
+Status validate(const OffloadBenchOptions& options) {
+  if (options.layers < 1 || options.layers > 100000) return refuse("--layers", options.layers, "1 to 100000");
+  if (options.parameters < options.layers)
+    return refuse("--params", options.parameters, "at least one a layer");
+  if (options.steps < 1 || options.steps > 1000000) return refuse("--steps", options.steps, "1 to 1000000");
+  if (options.micro_batches < 1 || options.micro_batches > 65536) {
+    return refuse("--micro-batches", options.micro_batches, "1 to 65536");
+  }
+  if (options.tokens < 1) return refuse("--tokens", options.tokens, "1 or more");
+  if (!(options.compute_tflops >= 0))
+    return {Code::kInvalidArgument, "--compute-tflops must not be negative"};
+  return {};
+}
+
+class OffloadBench {
+ public:
+  explicit OffloadBench(const OffloadBenchOptions& options) : options_(options) {}
+
+  Status open();
+  Result<OffloadStep> step();
+  Result<OffloadBenchReport> run(const std::function<void(const OffloadStep&)>& on_step);
+
+ private:
+  Status forward(Pass& pass);
+  Status backward(Pass& pass);
+  void compute(std::size_t layer, double flops_per_parameter_and_token) const;
+
+  const OffloadBenchOptions& options_;
+  std::unique_ptr<Engine> engine_;
+  std::vector<ParameterId> layers_;
+  std::vector<std::uint64_t> elements_;  // of each layer
+  std::vector<std::uint16_t> gradient_;  // bf16, as long as the longest layer
+};
+
+Status OffloadBench::open() {
+  auto device = make_host_device();
+  if (!device.ok()) return device.status();
+  auto engine = Engine::create(options_.engine, std::move(device).value(), make_single_communicator());
+  if (!engine.ok()) return engine.status();
+  engine_ = std::move(engine).value();
+  const auto group = engine_->add_group(
+      {.name = "layers",
+       .policy = options_.policy,
+       .optimizer = AdamW{},
+       .gradient = options_.micro_batches == 1 ? GradientStorage::kBf16Once : GradientStorage::kFp32,
+       .communicator = nullptr});
+  if (!group.ok()) return group.status();
+  for (std::uint32_t i = 0; i < options_.layers; ++i) {
+    const std::uint64_t first = options_.parameters * i / options_.layers;
+    const std::uint64_t elements = options_.parameters * (i + 1) / options_.layers - first;
+    const auto layer = engine_->add_parameter({.name = fmt::format("layer {}", i),
+                                               .shape = {static_cast<std::int64_t>(elements)},
+                                               .group = *group,
+                                               .initial = Normal{.mean = 0, .stddev = 0.02F}});
+    if (!layer.ok()) return layer.status();
+    layers_.push_back(*layer);
+    elements_.push_back(elements);
+  }
+  gradient_.assign(*std::max_element(elements_.begin(), elements_.end()), kGradientBits);
+  return engine_->seal().status();
+}
+
+// Sleeps as long as the arithmetic of a real layer would take; the engine works on meanwhile.
+void OffloadBench::compute(std::size_t layer, double flops_per_parameter_and_token) const {
+  if (options_.compute_tflops == 0) return;
+  const double flops =
+      flops_per_parameter_and_token * static_cast<double>(elements_[layer]) * options_.tokens;
+  std::this_thread::sleep_until(Clock::now() +
+                                std::chrono::duration_cast<Clock::duration>(
+                                    std::chrono::duration<double>(flops / (options_.compute_tflops * 1e12))));
+}
+
+Status OffloadBench::forward(Pass& pass) {
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    SLUICE_RETURN_IF_ERROR(Interrupt::check());
+    const auto lease = pass.fetch({&layers_[i], 1});
+    if (!lease.ok()) return lease.status();
+    compute(i, 2);
+  }
+  return {};
+}
+
+Status OffloadBench::backward(Pass& pass) {
+  for (std::size_t i = layers_.size(); i-- > 0;) {
+    SLUICE_RETURN_IF_ERROR(Interrupt::check());
+    {
+      const auto lease = pass.fetch({&layers_[i], 1});
+      if (!lease.ok()) return lease.status();
+      compute(i, 4);
+    }
+    SLUICE_RETURN_IF_ERROR(pass.add_gradient(layers_[i], Gradient::bf16(gradient_.data())));
+  }
+  return {};
+}
+
+Result<OffloadStep> OffloadBench::step() {
+  const Stats before = engine_->stats();
+  OffloadStep step;
+  auto pass = engine_->begin_step({.gradient_divisor = static_cast<double>(options_.micro_batches),
+                                   .micro_batches = options_.micro_batches});
+  if (!pass.ok()) return pass.status();
+  for (std::uint32_t i = 0; i < options_.micro_batches; ++i) {
+    auto start = Clock::now();
+    SLUICE_RETURN_IF_ERROR(forward(*pass));
+    step.forward_s += seconds_since(start);
+    start = Clock::now();
+    SLUICE_RETURN_IF_ERROR(backward(*pass));
+    step.backward_s += seconds_since(start);
+  }
+  SLUICE_RETURN_IF_ERROR(Interrupt::check());
+  const auto start = Clock::now();
+  const auto result = pass->step();
+  if (!result.ok()) return result.status();
+  step.step_s = seconds_since(start);
+  step.seconds = step.forward_s + step.backward_s + step.step_s;
+
+  const Stats after = engine_->stats();
+  const auto read = [](const Stats& s) {
+    return s.weight_bytes_read + s.record_bytes_read + s.gradient_bytes_read;
+  };
+  const auto written = [](const Stats& s) { return s.record_bytes_written + s.gradient_bytes_written; };
+  const auto stall = [](const Stats& s) { return s.fetch_wait_seconds + s.gradient_wait_seconds; };
+  step.bytes_read = read(after) - read(before);
+  step.bytes_written = written(after) - written(before);
+  step.stall_s = stall(after) - stall(before);
+  return step;
+}
+
+Result<OffloadBenchReport> OffloadBench::run(const std::function<void(const OffloadStep&)>& on_step) {
+  OffloadBenchReport report;
+  if (const auto warm_up = step(); !warm_up.ok()) return warm_up.status();
+  std::vector<double> io_limits;
+  std::vector<double> compute_limits;
+  for (std::uint32_t i = 0; i < options_.steps; ++i) {
+    const auto result = step();
+    if (!result.ok()) return result.status();
+    report.steps.push_back(*result);
+    on_step(*result);
+    const auto io_limit = engine::replay_step_io(*engine_);
+    if (!io_limit.ok()) return io_limit.status();
+    io_limits.push_back(*io_limit);
+    const auto compute_limit = engine::replay_step_compute(*engine_);
+    if (!compute_limit.ok()) return compute_limit.status();
+    compute_limits.push_back(*compute_limit);
+  }
+
+  const auto median_of = [&report](auto OffloadStep::*field) {
+    std::vector<double> values;
+    for (const OffloadStep& one : report.steps) values.push_back(static_cast<double>(one.*field));
+    return median(std::move(values));
+  };
+  report.median = {.seconds = median_of(&OffloadStep::seconds),
+                   .forward_s = median_of(&OffloadStep::forward_s),
+                   .backward_s = median_of(&OffloadStep::backward_s),
+                   .step_s = median_of(&OffloadStep::step_s),
+                   .stall_s = median_of(&OffloadStep::stall_s),
+                   .bytes_read = static_cast<std::uint64_t>(median_of(&OffloadStep::bytes_read)),
+                   .bytes_written = static_cast<std::uint64_t>(median_of(&OffloadStep::bytes_written))};
+  report.io_limit_s = median(std::move(io_limits));
+  report.compute_limit_s = median(std::move(compute_limits));
+  report.efficiency = std::max(report.io_limit_s, report.compute_limit_s) / report.median.step_s;
+  report.trainer_bytes = gradient_.size() * sizeof gradient_[0];
+  report.stats = engine_->stats();
+  SLUICE_RETURN_IF_ERROR(engine_->close());
+  return report;
+}
+
+}  // namespace
+
+Result<OffloadBenchReport> run_offload_bench(const OffloadBenchOptions& options,
+                                             const std::function<void(const OffloadStep&)>& on_step) {
+  SLUICE_RETURN_IF_ERROR(validate(options));
+  const Interrupt interrupt;
+  OffloadBench bench(options);
+  SLUICE_RETURN_IF_ERROR(bench.open());
+  return bench.run(on_step);
+}
+
+}  // namespace sluice::tools
