@@ -68,7 +68,12 @@ BlockDevice block_device(const std::string& device_number) {
   found.text = found.name;
   if (const std::string model = first_line(device / "device/model"); !model.empty())
     found.text += " (" + model + ")";
-  found.text += first_line(device / "queue/rotational") == "1" ? ", rotational" : ", not rotational";
+  // A paravirtual drive says it rotates, whatever is behind it.
+  if (found.name.rfind("vd", 0) == 0) {
+    found.text += ", virtual";
+  } else {
+    found.text += first_line(device / "queue/rotational") == "1" ? ", rotational" : ", not rotational";
+  }
   for (const auto& slave : fs::directory_iterator(device / "slaves", error)) {
     found.text += ", over " + slave.path().filename().string();
   }
@@ -123,12 +128,16 @@ Check check_device(const std::string& path, std::map<std::string, std::string>& 
   }
   const std::string number = fmt::format("{}:{}", major(information.st_dev), minor(information.st_dev));
   const BlockDevice device = block_device(number);
-  const std::string detail = fmt::format("{}; {}", mount_text(path, number),
-                                         device.name.empty() ? "no block device of its own" : device.text);
+  const std::string mount = mount_text(path, number);
+  const std::string detail =
+      mount + "; " + (device.name.empty() ? "no block device of its own" : device.text);
   const auto [other, first] = taken.emplace(device.name.empty() ? number : device.name, path);
   if (!first) {
     return {name, CheckStatus::kDegraded, detail + "; the same drive as " + other->second,
             "give each drive one directory: two on one drive share its speed"};
+  }
+  if (mount.rfind("tmpfs", 0) == 0 || mount.rfind("ramfs", 0) == 0) {
+    return {name, CheckStatus::kDegraded, detail, "name a directory on a drive: this one is memory"};
   }
   if (device.text.find(", rotational") != std::string::npos) {
     return {name, CheckStatus::kDegraded, detail, "use a solid-state drive"};

@@ -26,6 +26,7 @@ constexpr std::uint64_t kLeastBlockBytes = 4096;
 constexpr std::uint64_t kMostBlockBytes = std::uint64_t{1} << 30;
 constexpr std::uint32_t kMostDepth = 4096;
 constexpr double kMostSeconds = 86400;
+constexpr double kTuneSeconds = 1;
 constexpr std::size_t kSlices = 10;
 constexpr double kNsPerSecond = 1e9;
 
@@ -33,9 +34,14 @@ Status refuse(std::string_view option, std::string_view value, std::string_view 
   return {Code::kInvalidArgument, fmt::format("{} is {}; accepted: {}", option, value, accepted)};
 }
 
+// Each of the depth requests has a block of its own; reads and writes that are mixed have halves of the file.
+std::uint64_t least_size_bytes(const DriveTestOptions& options) {
+  const std::uint64_t halves = options.op == DriveOp::kMixed ? 2 : 1;
+  return options.directories.size() * options.depth * options.block_bytes * halves;
+}
+
 Status validate(const DriveTestOptions& options) {
-  const std::uint64_t drives = options.directories.size();
-  if (drives == 0) return refuse("--dir", "missing", "a directory a drive");
+  if (options.directories.empty()) return refuse("--dir", "missing", "a directory a drive");
   if (options.block_bytes < kLeastBlockBytes || options.block_bytes > kMostBlockBytes ||
       options.block_bytes % kLeastBlockBytes != 0) {
     return refuse("--block", size_text(options.block_bytes), "a multiple of 4 KiB from 4 KiB to 1 GiB");
@@ -43,14 +49,11 @@ Status validate(const DriveTestOptions& options) {
   if (options.depth < 1 || options.depth > kMostDepth) {
     return refuse("--depth", std::to_string(options.depth), "1 to 4096");
   }
-  // Each of the depth requests has a block of its own; reads and writes that are mixed have halves of the
-  // file.
-  const std::uint64_t halves = options.op == DriveOp::kMixed ? 2 : 1;
-  const std::uint64_t least = drives * options.depth * options.block_bytes * halves;
+  const std::uint64_t least = least_size_bytes(options);
   if (options.size_bytes < least || options.size_bytes == kUnlimited) {
     return refuse("--size", size_text(options.size_bytes),
                   fmt::format("at least {} (drives x depth x block{}) and room on the drive",
-                              size_text(least), halves == 2 ? " x 2" : ""));
+                              size_text(least), options.op == DriveOp::kMixed ? " x 2" : ""));
   }
   if (!(options.seconds > 0 && options.seconds <= kMostSeconds)) {
     return refuse("--seconds", fmt::format("{}", options.seconds), "more than 0, at most 86400");
@@ -331,6 +334,31 @@ Result<DriveTestReport> test_drives(const DriveTestOptions& options,
     SLUICE_RETURN_IF_ERROR(test.verify());
   }
   return test.report();
+}
+
+Result<std::vector<TunePoint>> tune_drives(const DriveTestOptions& options,
+                                           const std::function<void(std::string_view)>& progress) {
+  std::vector<TunePoint> points;
+  DriveTestOptions trial = options;
+  trial.seconds = std::min(options.seconds, kTuneSeconds);
+  trial.verify = Verify::kNo;
+  for (const std::uint64_t block_bytes : {128 << 10, 512 << 10, 1 << 20, 4 << 20}) {
+    for (const std::uint32_t depth : {2U, 8U, 16U, 32U}) {
+      trial.block_bytes = block_bytes;
+      trial.depth = depth;
+      if (trial.size_bytes < least_size_bytes(trial)) continue;
+      const auto report = test_drives(trial, [](std::string_view) {});
+      if (!report.ok()) return report.status();
+      points.push_back({block_bytes, depth, report->gib_per_s});
+      progress(fmt::format("{} x {}: {:.2f} GiB/s", depth, size_text(block_bytes), report->gib_per_s));
+    }
+  }
+  if (points.empty()) {
+    return refuse("--size", size_text(options.size_bytes), "room for 2 blocks of 128 KiB on each drive");
+  }
+  std::stable_sort(points.begin(), points.end(),
+                   [](const TunePoint& a, const TunePoint& b) { return a.gib_per_s > b.gib_per_s; });
+  return points;
 }
 
 }  // namespace sluice::tools

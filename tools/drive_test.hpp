@@ -52,4 +52,17 @@ struct DriveTestReport {
 Result<DriveTestReport> test_drives(const DriveTestOptions& options,
                                     const std::function<void(std::string_view)>& progress);
 
+/// A block and a depth that were tried, and what they gave.
+struct TunePoint {
+  std::uint64_t block_bytes = 0;
+  std::uint32_t depth = 0;
+  double gib_per_s = 0;
+};
+
+/// Tries the usual blocks and depths for a short time each.
+/// Returns: what was tried, fastest first; never empty.
+/// Errors: those of test_drives().
+Result<std::vector<TunePoint>> tune_drives(const DriveTestOptions& options,
+                                           const std::function<void(std::string_view)>& progress);
+
 }  // namespace sluice::tools

@@ -18,6 +18,7 @@ struct NvmeOptions {
   std::string block = "1MiB";
   std::string backend = "auto";
   bool verify = false;
+  bool tune = false;
 };
 
 std::string microseconds(std::uint64_t ns) { return fmt::format("{:.0f} us", static_cast<double>(ns) / 1e3); }
@@ -47,7 +48,19 @@ Result<nlohmann::ordered_json> run(NvmeOptions& options) {
   test.block_bytes = parse_size(options.block).value();
   test.backend = io::parse_backend(options.backend).value();
   test.verify = options.verify ? Verify::kYes : Verify::kNo;
-  const auto result = test_drives(test, [](std::string_view what) { std::cerr << what << " ...\n"; });
+  const auto say = [](std::string_view what) { std::cerr << what << '\n'; };
+  auto tuned = nlohmann::ordered_json::array();
+  if (options.tune) {
+    const auto points = tune_drives(test, say);
+    if (!points.ok()) return points.status();
+    for (const TunePoint& point : *points) {
+      tuned.push_back(
+          {{"block_bytes", point.block_bytes}, {"depth", point.depth}, {"gib_per_s", point.gib_per_s}});
+    }
+    test.block_bytes = points->front().block_bytes;
+    test.depth = points->front().depth;
+  }
+  const auto result = test_drives(test, say);
   if (!result.ok()) return result.status();
   std::cerr << report_text(options, *result);
 
@@ -71,6 +84,7 @@ Result<nlohmann::ordered_json> run(NvmeOptions& options) {
                                 {"registered_buffers", result->registered_buffers},
                                 {"buffer_pages", result->buffer_pages},
                                 {"verified", result->verified},
+                                {"tuned", tuned},
                                 {"fallbacks", result->fallbacks}};
 }
 
@@ -92,6 +106,7 @@ void add_nvme_command(CLI::App& app, Command& chosen) {
       ->capture_default_str();
   command->add_option("--seconds", options->test.seconds, "How long to measure")->capture_default_str();
   add_backend(*command, options->backend);
+  command->add_flag("--tune", options->tune, "Try blocks and depths first and measure with the best");
   command->add_flag("--verify", options->verify, "Read everything back afterwards and compare every byte");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }

@@ -71,6 +71,18 @@ TEST(NvmeCommand, TwoDirectoriesShareTheSize) {
   EXPECT_EQ(result.json().at("drives"), 2);
 }
 
+TEST(NvmeCommand, TuningMeasuresWithTheFastestThatWasTried) {
+  const ScratchDirectory directory;
+  const CommandResult result = run_command(nvme(directory, {"--tune", "--seconds", "0.02"}));
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  const nlohmann::json report = result.json();
+  const auto& tuned = report.at("tuned");
+  ASSERT_GE(tuned.size(), 5U);
+  for (const auto& point : tuned) EXPECT_LE(point.at("gib_per_s"), tuned.at(0).at("gib_per_s"));
+  EXPECT_EQ(report.at("block_bytes"), tuned.at(0).at("block_bytes"));
+  EXPECT_EQ(report.at("depth"), tuned.at(0).at("depth"));
+}
+
 TEST(NvmeCommand, NonsenseIsBadUsage) {
   const ScratchDirectory directory;
   const std::vector<Arguments> bad = {{"--size", "0"},           {"--size", "32KiB"},
