@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/tile_hash.hpp"
+
 namespace sluice::kernels {
 
 /// A group's hyper-parameters. Defaults are PyTorch's.
@@ -48,6 +50,26 @@ struct Fp32Planes {
 /// Element type of the gradient plane that an update reads.
 enum class GradientPlane { kF32, kBF16 };
 
+/// XXH3-64 of each plane of a tile, fed by the updates that pass over the tile's elements in order.
+struct Bf16SplitHashers {
+  Hasher weight, residual, moment1, moment2;
+};
+struct Fp32Hashers {
+  Hasher weight, moment1, moment2;
+};
+
+/// Where an update puts the planes' bytes as it found them and as it left them, null for nowhere: hashed
+/// piece by piece in the first-level cache while later bytes come in, which costs less than a pass over the
+/// tile before or after.
+struct Bf16SplitHashing {
+  Bf16SplitHashers* read = nullptr;
+  Bf16SplitHashers* written = nullptr;
+};
+struct Fp32Hashing {
+  Fp32Hashers* read = nullptr;
+  Fp32Hashers* written = nullptr;
+};
+
 /// Updates `elements` elements in place:
 ///   g     = gradient * factors.gradient
 ///   m     = flush(fma(g, 1 - b1, b1 * m))
@@ -63,8 +85,8 @@ enum class GradientPlane { kF32, kBF16 };
 /// is Inf, after the update. Threads: any, one an element.
 std::uint64_t adamw_bf16_split(const Bf16SplitPlanes& planes, const void* gradient,
                                GradientPlane gradient_plane, std::size_t elements,
-                               const AdamWFactors& factors);
+                               const AdamWFactors& factors, const Bf16SplitHashing& hashing = {});
 void adamw_fp32(const Fp32Planes& planes, const void* gradient, GradientPlane gradient_plane,
-                std::size_t elements, const AdamWFactors& factors);
+                std::size_t elements, const AdamWFactors& factors, const Fp32Hashing& hashing = {});
 
 }  // namespace sluice::kernels

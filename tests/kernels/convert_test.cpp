@@ -91,7 +91,8 @@ TEST_P(Convert, F16ToF32GivesTheValueOfEveryHalf) {
   for (std::size_t i = 0; i < source.size(); ++i) {
     const auto bits = std::bit_cast<std::uint32_t>(target[i]);
     if (is_nan_f16(source[i])) {
-      const std::uint32_t expected = (i & 0x8000u) << 16 | 0x7FC00000u | (i & 0x3FFu) << 13;
+      const std::uint32_t half = source[i];
+      const std::uint32_t expected = (half & 0x8000u) << 16 | 0x7FC00000u | (half & 0x3FFu) << 13;
       ASSERT_EQ(bits, expected) << std::hex << i;
     } else {
       ASSERT_EQ(bits, std::bit_cast<std::uint32_t>(value_of_f16(source[i]))) << std::hex << i;
