@@ -16,8 +16,10 @@ Result<std::thread> start_thread(const std::string& name, std::function<void()> 
   std::thread thread;
   Status status;
   try {
-    thread = std::thread(std::move(body));
-    pthread_setname_np(thread.native_handle(), name.substr(0, 15).c_str());
+    thread = std::thread([cut_name = name.substr(0, 15), run = std::move(body)] {
+      pthread_setname_np(pthread_self(), cut_name.c_str());
+      run();
+    });
   } catch (const std::system_error& error) {
     status = Status(Code::kResourceExhausted, "starting thread " + name + ": " + error.what(),
                     error.code().value());

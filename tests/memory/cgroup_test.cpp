@@ -1,13 +1,13 @@
 #include "memory/cgroup.hpp"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <string>
 
 #include "memory/memory_room.hpp"
+#include "support/temporary_directory.hpp"
 
 namespace sluice::memory {
 namespace {
@@ -15,12 +15,6 @@ namespace {
 // A file system root with a /proc and the control groups that it names.
 class CgroupTree : public ::testing::Test {
  protected:
-  CgroupTree() {
-    std::string pattern = ::testing::TempDir() + "/cgroup-XXXXXX";
-    root_ = mkdtemp(pattern.data());
-  }
-  ~CgroupTree() override { std::filesystem::remove_all(root_); }
-
   void put(const std::string& path, const std::string& text) {
     const std::filesystem::path file = root_ + path;
     std::filesystem::create_directories(file.parent_path());
@@ -37,7 +31,8 @@ class CgroupTree : public ::testing::Test {
   void member(const std::string& lines) { put("/proc/self/cgroup", lines); }
   CgroupLimits limits() const { return read_cgroup_limits(root_); }
 
-  std::string root_;
+  const sim::TemporaryDirectory directory_;
+  const std::string& root_ = directory_.path();
 
  private:
   std::string mounts_ = "23 1 254:0 / / rw,relatime - ext4 /dev/root rw\n";

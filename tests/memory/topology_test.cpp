@@ -90,10 +90,11 @@ TEST(Thread, RunsWithEverySignalBlockedAndLeavesTheCallersMask) {
   pthread_sigmask(SIG_SETMASK, nullptr, &before);
   sigemptyset(&inside);
   char name[16] = "";
-  Result<std::thread> thread =
-      start_thread("a name that is too long", [&] { pthread_sigmask(SIG_SETMASK, nullptr, &inside); });
+  Result<std::thread> thread = start_thread("a name that is too long", [&] {
+    pthread_sigmask(SIG_SETMASK, nullptr, &inside);
+    pthread_getname_np(pthread_self(), name, sizeof name);
+  });
   ASSERT_TRUE(thread.ok());
-  pthread_getname_np(thread->native_handle(), name, sizeof name);
   thread->join();
   EXPECT_STREQ(name, "a name that is ");
   pthread_sigmask(SIG_SETMASK, nullptr, &after);
