@@ -12,21 +12,23 @@
 
 namespace sluice {
 
-/// One copy between host memory and the device arena, or within either.
+/// One copy between host memory and the device arena, or within either. 0 bytes are an ordinary copy.
+/// Requires: source and target do not overlap.
 /// Lifetime: caller-owned and intrusive; it and its buffers stay valid until DeviceSession::poll() returns it.
 struct DeviceCopy {
   void* target = nullptr;
   const void* source = nullptr;
   std::uint64_t bytes = 0;
-  Status status;  ///< set before poll() returns the copy
+  Status status{};  ///< set before poll() returns the copy
   DeviceCopy* next = nullptr;
   void* owner = nullptr;  ///< the submitter's; untouched
 };
 
 struct DeviceSessionOptions {
   std::uint64_t arena_bytes = 0;
-  /// Called from any thread when a copy has finished; must not block. Empty: the owner polls.
-  std::function<void()> on_finished;
+  /// Called from any thread after a copy has finished and poll() can return it; must not block. Empty: the owner
+  /// polls. Not called once the session's destructor has returned.
+  std::function<void()> on_finished{};
 };
 
 /// One engine's share of a device: an arena of exactly `arena_bytes` and asynchronous copies.
