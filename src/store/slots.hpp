@@ -15,7 +15,8 @@ namespace sluice::store {
 
 struct SlotOptions {
   std::span<const ChunkLayout> chunks = {};
-  std::span<const std::uint32_t> stored_chunks = {};  ///< that have slots, each once, in the order of the step
+  std::span<const std::uint32_t> stored_chunks =
+      {};  ///< that have slots, each once, in the order of the step
   std::uint32_t drives = 1;
   Undo undo = Undo::kOn;
   std::uint64_t first_offset = 0;  ///< of the first slot in each container, on the grid

@@ -54,6 +54,9 @@ std::uint64_t needed_bytes_with(const StoreOptions& options, Undo undo) {
 
 Status check_budget(const StoreOptions& options) {
   const std::uint64_t needed_bytes = Store::needed_bytes(options);
+  if (needed_bytes == kTooMany) {
+    return Status(Code::kResourceExhausted, "the store needs more bytes than 64 bits count");
+  }
   if (options.nvme_budget_bytes == 0 || needed_bytes <= options.nvme_budget_bytes) return {};
   const std::uint64_t gradient_bytes = options.spilled_gradient_slots * options.spilled_gradient_bytes;
   std::string text = fmt::format(

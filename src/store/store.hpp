@@ -30,7 +30,8 @@ struct StoreOptions {
   std::uint32_t chunk_elements = 0;  ///< that `chunks` were laid out with
   std::uint32_t grid_bytes = 4096;   ///< that `chunks` were laid out on; see grid_of()
   std::span<const ChunkLayout> chunks = {};
-  std::span<const std::uint32_t> stored_chunks = {};  ///< that live on NVMe, each once, in the order of the step
+  std::span<const std::uint32_t> stored_chunks =
+      {};  ///< that live on NVMe, each once, in the order of the step
   std::uint64_t spilled_gradient_slots = 0;
   std::uint64_t spilled_gradient_bytes = 0;  ///< of one such slot, on the grid
   std::uint64_t nvme_budget_bytes = 0;       ///< 0: what is needed
