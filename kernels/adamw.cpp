@@ -82,14 +82,6 @@ HWY_INLINE std::size_t update_lanes(const Fp32Planes& planes, const typename Gra
   return 0;
 }
 
-HWY_INLINE Bf16SplitPlanes advanced(const Bf16SplitPlanes& planes, std::size_t elements) {
-  return {planes.weight + elements, planes.residual + elements, planes.moment1 + elements,
-          planes.moment2 + elements};
-}
-HWY_INLINE Fp32Planes advanced(const Fp32Planes& planes, std::size_t elements) {
-  return {planes.weight + elements, planes.moment1 + elements, planes.moment2 + elements};
-}
-
 /// Room for the last elements of each plane: a whole vector works on the copy, so tail and body agree by
 /// being one.
 struct Bf16SplitTail {
@@ -148,15 +140,15 @@ std::uint64_t update(const Planes& planes, const void* gradient_bytes, std::size
   std::uint64_t overflows = 0;
   std::size_t i = 0;
   for (; i + lanes <= elements; i += lanes) {
-    prefetch(advanced(planes, i + kPrefetchElements));
+    prefetch(planes_from(planes, i + kPrefetchElements));
     hwy::Prefetch(gradient + i + kPrefetchElements);
-    overflows += update_lanes<Gradient, kStepWeights>(advanced(planes, i), gradient + i, f);
+    overflows += update_lanes<Gradient, kStepWeights>(planes_from(planes, i), gradient + i, f);
   }
   if (const std::size_t rest = elements - i; rest != 0) {
-    PlanesTail tail(advanced(planes, i), rest);
+    PlanesTail tail(planes_from(planes, i), rest);
     const Tail<typename Gradient::Element> gradient_tail(gradient + i, rest);
     overflows += update_lanes<Gradient, kStepWeights>(tail.planes(), gradient_tail.lanes, f);
-    tail.copy_to(advanced(planes, i), rest);
+    tail.copy_to(planes_from(planes, i), rest);
   }
   return overflows;
 }
@@ -216,14 +208,6 @@ namespace {
 /// arrive while these, 8 KiB of planes and gradient, are hashed in the first-level cache.
 constexpr std::size_t kPieceElements = 512;
 
-Bf16SplitPlanes from(const Bf16SplitPlanes& planes, std::size_t element) {
-  return {planes.weight + element, planes.residual + element, planes.moment1 + element,
-          planes.moment2 + element};
-}
-Fp32Planes from(const Fp32Planes& planes, std::size_t element) {
-  return {planes.weight + element, planes.moment1 + element, planes.moment2 + element};
-}
-
 void append(Bf16SplitHashers* hashers, const Bf16SplitPlanes& planes, std::size_t elements) {
   if (hashers == nullptr) return;
   hashers->weight.update(planes.weight, elements * sizeof(*planes.weight));
@@ -250,7 +234,7 @@ std::uint64_t update_and_hash(const Planes& planes, const void* gradient, Gradie
   std::uint64_t overflows = 0;
   for (std::size_t begin = 0; begin < elements; begin += piece_elements) {
     const std::size_t count = std::min(piece_elements, elements - begin);
-    const Planes piece = from(planes, begin);
+    const Planes piece = planes_from(planes, begin);
     append(hashing.read, piece, count);
     overflows += kernel(piece, static_cast<const std::byte*>(gradient) + begin * gradient_bytes,
                         gradient_plane, count, factors);

@@ -47,6 +47,15 @@ struct Fp32Planes {
   float* moment2;
 };
 
+/// The same planes from `element` on.
+inline Bf16SplitPlanes planes_from(const Bf16SplitPlanes& planes, std::size_t element) {
+  return {planes.weight + element, planes.residual + element, planes.moment1 + element,
+          planes.moment2 + element};
+}
+inline Fp32Planes planes_from(const Fp32Planes& planes, std::size_t element) {
+  return {planes.weight + element, planes.moment1 + element, planes.moment2 + element};
+}
+
 /// Element type of the gradient plane that an update reads.
 enum class GradientPlane { kF32, kBF16 };
 

@@ -29,7 +29,6 @@ Isa isa_of(std::int64_t target) {
   if (target & HWY_AVX2) return Isa::kAvx2;
   if (target & (HWY_SSE4 | HWY_SSSE3)) return Isa::kSse4;
 #elif HWY_ARCH_ARM
-  if (target & (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)) return Isa::kSve;
   if (target & HWY_NEON) return Isa::kNeon;
 #endif
   return Isa::kScalar;
@@ -49,8 +48,6 @@ std::string_view isa_name(Isa isa) {
       return "avx512";
     case Isa::kNeon:
       return "neon";
-    case Isa::kSve:
-      return "sve";
   }
   return "unknown";
 }

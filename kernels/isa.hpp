@@ -7,9 +7,9 @@
 namespace sluice::kernels {
 
 /// The instruction sets that one kernel source is compiled for, ascending within an architecture.
-enum class Isa { kScalar, kSse4, kAvx2, kAvx512, kNeon, kSve };
+enum class Isa { kScalar, kSse4, kAvx2, kAvx512, kNeon };
 
-/// The plain word for `isa`: "scalar", "sse4", "avx2", "avx512", "neon", "sve".
+/// The plain word for `isa`: "scalar", "sse4", "avx2", "avx512", "neon".
 std::string_view isa_name(Isa isa);
 
 /// Whether `isa` rounds once in a multiply-add. Every kernel gives the same bits on all targets that do.
