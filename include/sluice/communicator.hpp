@@ -20,6 +20,8 @@ struct GatheredShards {
 /// The ranks that share parameters. Every call is collective: all ranks make it, in the same order.
 /// Threads: one at a time. Blocks: until the peers have made the call.
 /// Errors: kUnavailable when a peer is gone or called abort(); it is sticky, every later call returns it.
+/// kInvalidArgument on every rank when lengths disagree; then no buffer is written and the next call works. kForked in
+/// a forked child, where the destructor does nothing.
 class SLUICE_API Communicator {
  public:
   virtual ~Communicator() = default;
@@ -27,12 +29,14 @@ class SLUICE_API Communicator {
   virtual std::uint32_t world() const = 0;
 
   /// Every rank's shard of every tensor to every rank; one group, so small tensors cost one exchange.
+  /// Requires: the same number of tensors with the same shard_bytes on every rank, 0 among them; base not null unless
+  /// shard_bytes is 0. After kUnavailable what base holds beside this rank's shard is unspecified.
   virtual Status all_gather(std::span<const GatheredShards> tensors) = 0;
 
   /// Sends `sends[r]` to rank r and fills `receives[r]` from rank r. With a local sum in order of rank this is
   /// the reduce-scatter whose bits do not depend on the transport.
-  /// Requires: world() entries each; receives[r] as long as rank r's sends[rank()]; own entries are copied.
-  /// Errors: kInvalidArgument on every rank when lengths disagree.
+  /// Requires: world() entries each; receives[r] as long as rank r's sends[rank()]; own entries are copied. What is
+  /// received overlaps nothing that is sent, but its own entry, which may be the same bytes.
   virtual Status all_to_all(std::span<const std::span<const std::byte>> sends,
                             std::span<const std::span<std::byte>> receives) = 0;
 
@@ -48,8 +52,10 @@ class SLUICE_API Communicator {
 /// A world of one.
 SLUICE_API std::shared_ptr<Communicator> make_single_communicator();
 
-/// `world` ranks as threads of this process; entry r is rank r's.
-/// Requires: 1 <= world <= 4096. A rank that destroys its communicator while peers wait ends their calls.
+/// `world` ranks as threads of this process; entry r is rank r's. Waiting ranks sleep.
+/// A rank that destroys its communicator ends the calls that its peers make or wait in. Ranks that make different calls
+/// all get kFailedPrecondition, and so does a rank that makes a second call while it is in one; neither is sticky.
+/// Errors: kInvalidArgument unless 1 <= world <= 4096.
 SLUICE_API Result<std::vector<std::shared_ptr<Communicator>>> make_in_process_communicators(std::uint32_t world);
 
 }  // namespace sluice

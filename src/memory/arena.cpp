@@ -97,7 +97,8 @@ int prefault(std::byte* data, std::uint64_t bytes, std::uint32_t threads) {
 
 std::string describe_backing(const std::byte* data, std::uint64_t bytes) {
   const auto begin = reinterpret_cast<std::uintptr_t>(data);
-  const std::uint64_t huge_bytes = read_resident_pages(begin, begin + bytes).huge_bytes;
+  const auto [resident_bytes, huge_bytes] = read_resident_pages(begin, begin + bytes);
+  if (resident_bytes == 0) return "pages of unknown size";  // no /proc
   if (huge_bytes == 0) return "4 KiB pages";
   if (huge_bytes >= bytes) return "huge pages (transparent)";
   return fmt::format("huge pages (transparent) for {} of {} KiB, else 4 KiB pages", huge_bytes >> 10,

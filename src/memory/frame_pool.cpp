@@ -1,15 +1,9 @@
 #include "memory/frame_pool.hpp"
 
 #include <fmt/format.h>
+#include <sanitizer/asan_interface.h>  // its macros are empty without AddressSanitizer
 
 #include "memory/check.hpp"
-
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#else
-#define ASAN_POISON_MEMORY_REGION(address, bytes) (static_cast<void>(address), static_cast<void>(bytes))
-#define ASAN_UNPOISON_MEMORY_REGION(address, bytes) (static_cast<void>(address), static_cast<void>(bytes))
-#endif
 
 namespace sluice::memory {
 

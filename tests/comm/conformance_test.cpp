@@ -3,8 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
-#include <numeric>
+#include <iterator>
 #include <random>
 #include <vector>
 
@@ -25,9 +24,13 @@ class CommunicatorConformance : public ::testing::TestWithParam<Kind> {
   const std::uint32_t world_ = static_cast<std::uint32_t>(ranks_.size());
 };
 
-// The byte at `index` of what `source` gives to `target` in one round.
-std::byte byte_of(std::uint32_t source, std::uint32_t target, std::uint64_t round, std::uint64_t index) {
-  return static_cast<std::byte>((source * 131 + target * 17 + round * 7 + index) & 0xFF);
+// What `source` gives to `target` in one round.
+std::vector<std::byte> pattern(std::uint32_t source, std::uint32_t target, std::uint64_t round,
+                               std::uint64_t bytes) {
+  std::vector<std::byte> data(bytes);
+  const std::uint64_t first = source * 131 + target * 17 + round * 7;
+  for (std::uint64_t i = 0; i < bytes; ++i) data[i] = static_cast<std::byte>((first + i) & 0xFF);
+  return data;
 }
 
 TEST_P(CommunicatorConformance, RanksAreNumberedInOrder) {
@@ -38,22 +41,22 @@ TEST_P(CommunicatorConformance, RanksAreNumberedInOrder) {
 }
 
 TEST_P(CommunicatorConformance, AllGatherBringsEveryShardOfEveryTensorToEveryRank) {
-  const std::uint64_t shard_bytes[] = {1, 0, 256, 4096 * 3 + 5, 0, 1 << 20};
+  const std::uint64_t shard_bytes[] = {1, 0, 256, 4096 * 3 + 5, 0, 100000};
   on_every_rank(ranks_, [&](Communicator& rank) {
-    std::vector<std::vector<std::byte>> buffers;
+    std::vector<std::vector<std::byte>> buffers, expected;
     std::vector<GatheredShards> tensors;
     for (const std::uint64_t bytes : shard_bytes) {
       std::vector<std::byte>& buffer = buffers.emplace_back(bytes * world_, std::byte{0xFF});
-      for (std::uint64_t i = 0; i < bytes; ++i)
-        buffer[rank.rank() * bytes + i] = byte_of(rank.rank(), 0, bytes, i);
+      std::ranges::copy(pattern(rank.rank(), 0, bytes, bytes),
+                        buffer.begin() + static_cast<std::ptrdiff_t>(rank.rank() * bytes));
       tensors.push_back({.base = bytes == 0 ? nullptr : buffer.data(), .shard_bytes = bytes});
+      std::vector<std::byte>& whole = expected.emplace_back();
+      for (std::uint32_t source = 0; source < world_; ++source)
+        std::ranges::copy(pattern(source, 0, bytes, bytes), std::back_inserter(whole));
     }
     const Status status = rank.all_gather(tensors);
     EXPECT_TRUE(status.ok()) << status.to_string();
-    for (std::size_t t = 0; t < buffers.size(); ++t)
-      for (std::uint32_t source = 0; source < world_; ++source)
-        for (std::uint64_t i = 0; i < shard_bytes[t]; ++i)
-          ASSERT_EQ(buffers[t][source * shard_bytes[t] + i], byte_of(source, 0, shard_bytes[t], i));
+    EXPECT_TRUE(buffers == expected) << "rank " << rank.rank();
   });
 }
 
@@ -62,7 +65,7 @@ TEST_P(CommunicatorConformance, AllGatherOfNothingIsACall) {
 }
 
 TEST_P(CommunicatorConformance, AllToAllDeliversLengthsThatDifferByPair) {
-  for (std::uint32_t seed = 0; seed < 20; ++seed) {
+  for (std::uint32_t seed = 0; seed < 10; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
     std::vector<std::vector<std::uint64_t>> bytes(world_,
@@ -75,8 +78,7 @@ TEST_P(CommunicatorConformance, AllToAllDeliversLengthsThatDifferByPair) {
       std::vector<std::span<const std::byte>> sends;
       std::vector<std::span<std::byte>> receives;
       for (std::uint32_t peer = 0; peer < world_; ++peer) {
-        sent[peer].resize(bytes[self][peer]);
-        for (std::uint64_t i = 0; i < sent[peer].size(); ++i) sent[peer][i] = byte_of(self, peer, seed, i);
+        sent[peer] = pattern(self, peer, seed, bytes[self][peer]);
         received[peer].resize(bytes[peer][self]);
         sends.emplace_back(sent[peer]);
         receives.emplace_back(received[peer]);
@@ -84,8 +86,7 @@ TEST_P(CommunicatorConformance, AllToAllDeliversLengthsThatDifferByPair) {
       const Status status = rank.all_to_all(sends, receives);
       EXPECT_TRUE(status.ok()) << status.to_string();
       for (std::uint32_t peer = 0; peer < world_; ++peer)
-        for (std::uint64_t i = 0; i < received[peer].size(); ++i)
-          ASSERT_EQ(received[peer][i], byte_of(peer, self, seed, i));
+        EXPECT_TRUE(received[peer] == pattern(peer, self, seed, bytes[peer][self])) << peer << " to " << self;
     });
   }
 }
@@ -114,7 +115,7 @@ TEST_P(CommunicatorConformance, ThousandsOfCallsKeepRoundsApart) {
       sends.push_back(std::as_bytes(std::span(&sent[peer], 1)));
       receives.push_back(std::as_writable_bytes(std::span(&received[peer], 1)));
     }
-    for (std::uint64_t round = 0; round < 3000; ++round) {
+    for (std::uint64_t round = 0; round < 2000; ++round) {
       gathered[rank.rank()] = round * 1000 + rank.rank();
       ASSERT_TRUE(rank.all_gather({&tensor, 1}).ok());
       for (std::uint64_t peer = 0; peer < world_; ++peer) ASSERT_EQ(gathered[peer], round * 1000 + peer);
