@@ -56,8 +56,7 @@ Layer::Activations Layer::compute_to_gelu(Matrix x, const LayerTensors& weights,
   multiply(a.h, a.attended, weights.attention_out, Into::kAdd);
   rms_norm(a.normed_h, a.h, weights.mlp_norm);
   multiply(a.mlp, a.normed_h, weights.mlp_in);
-  copy(a.gelu, a.mlp);
-  gelu(a.gelu);
+  gelu(a.gelu, a.mlp);
   return a;
 }
 

@@ -66,10 +66,11 @@ void rms_norm_backward(Matrix d_x, std::span<float> d_gain, Matrix d_y, Matrix x
   });
 }
 
-void gelu(Matrix x) {
+void gelu(Matrix y, Matrix x) {
   for_each(x.rows, [=](std::size_t token, std::size_t) {
-    float* const values = x.row(token).data();
-    for (std::size_t j = 0; j < x.cols; ++j) values[j] *= gelu_gate(values[j]);
+    const float* const in = x.row(token).data();
+    float* const out = y.row(token).data();
+    for (std::size_t j = 0; j < x.cols; ++j) out[j] = in[j] * gelu_gate(in[j]);
   });
 }
 

@@ -19,9 +19,9 @@ void rms_norm(Matrix y, Matrix x, std::span<const float> gain);
 void rms_norm_backward(Matrix d_x, std::span<float> d_gain, Matrix d_y, Matrix x, std::span<const float> gain,
                        std::span<float> inverse_rms);
 
-/// y = x sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3)), in place.
+/// y = x sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3)).
 /// Source: Hendrycks and Gimpel 2016, the tanh form.
-void gelu(Matrix x);
+void gelu(Matrix y, Matrix x);
 /// Turns d_y into d_x, in place.
 void gelu_backward(Matrix d_y, Matrix x);
 
