@@ -15,7 +15,8 @@ namespace sluice::comm {
 
 enum class Collective : std::uint8_t { kAllGather, kAllToAll, kBarrier, kDuplicate };
 
-/// One rank's part in a collective call. Lifetime: the spans are the caller's and outlive its call.
+/// One rank's part in a collective call.
+/// Lifetime: the spans are the caller's and outlive its call.
 struct Part {
   Collective collective = Collective::kBarrier;
   std::span<const GatheredShards> tensors{};            // kAllGather
@@ -29,8 +30,9 @@ Status check_parts(std::span<const Part> parts);
 
 /// Where the ranks of one process meet. A call is two waits: arrive() until all parts are there and checked,
 /// leave() until nobody reads this rank's buffers any more. Between them a rank may read every rank's part
-/// and buffers. Invariant: a part stays readable from the moment arrive() returns ok until its rank's leave()
-/// returns. Threads: any; a rank makes one call at a time.
+/// and buffers.
+/// Invariant: a part stays readable from the moment arrive() returns ok until its rank's leave() returns.
+/// Threads: any; a rank makes one call at a time.
 class Meeting {
  public:
   explicit Meeting(std::uint32_t world);
@@ -38,8 +40,8 @@ class Meeting {
   std::uint32_t world() const { return static_cast<std::uint32_t>(parts_.size()); }
 
   /// Errors: those of check_parts(), on every rank alike; the cause given to end(); kFailedPrecondition when
-  /// this rank is in another call already. After an error leave() is not called. Blocks: until all ranks have
-  /// arrived or the meeting has ended.
+  /// this rank is in another call already. After an error leave() is not called.
+  /// Blocks: until all ranks have arrived or the meeting has ended.
   Status arrive(std::uint32_t rank, const Part& part);
 
   /// Errors: the cause given to end().

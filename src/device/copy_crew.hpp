@@ -27,8 +27,9 @@ class CopyList {
 };
 
 /// Threads that copy within host memory. A large copy is cut into slices of 1 MiB, so that all threads share
-/// it. Threads: submit(), poll() from one at a time. Lifetime: the destructor ends after every submitted copy
-/// is done.
+/// it.
+/// Threads: submit(), poll() from one at a time.
+/// Lifetime: the destructor ends after every submitted copy is done.
 class CopyCrew {
  public:
   /// `on_finished` is called by the crew's threads after poll() can return a copy; may be empty.
@@ -37,7 +38,8 @@ class CopyCrew {
   CopyCrew(const CopyCrew&) = delete;
   CopyCrew& operator=(const CopyCrew&) = delete;
 
-  /// Starts the threads. Errors: kResourceExhausted; those that run end with the crew.
+  /// Starts the threads.
+  /// Errors: kResourceExhausted; those that run end with the crew.
   Status start();
 
   /// Blocks: never.

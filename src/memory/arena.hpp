@@ -25,14 +25,15 @@ struct ArenaOptions {
 
 /// A block of zeroed memory that is all there before its first use.
 /// Invariant: resident bytes = align_up(bytes, 4096), never a power of two above; span() starts on 2 MiB.
-/// Lifetime: move-only, unmapped when dropped. A forked child does not inherit the pages (MADV_DONTFORK), and
-/// an Arena dropped there does nothing.
+/// Lifetime: move-only, unmapped when dropped. A forked child does not inherit the pages (MADV_DONTFORK),
+/// and an Arena dropped there does nothing.
 class Arena {
  public:
   /// Maps and faults in `bytes`; 0 gives an empty arena.
   /// Errors: kInvalidArgument for prefault_threads out of range; kResourceExhausted, before any page is
-  /// touched, with what is asked and what the machine and the control group have left. Blocks: until every
-  /// page is there. Cost: 0.3-0.6 GB/s a thread on fresh memory (2 vCPUs of Zen 5, 2026-11).
+  /// touched, with what is asked and what the machine and the control group have left.
+  /// Blocks: until every page is there.
+  /// Cost: 0.3-0.6 GB/s a thread on fresh memory (2 vCPUs of Zen 5, 2026-11).
   static Result<Arena> create(const ArenaOptions& options);
 
   Arena() = default;
@@ -43,7 +44,8 @@ class Arena {
   std::span<std::byte> span() const { return {data_, bytes_}; }
 
   /// What the kernel reported in use after the pages were faulted in: "huge pages (transparent)", "4 KiB
-  /// pages", "huge pages (transparent) for 2048 of 3072 KiB, else 4 KiB pages", "none" when empty.
+  /// pages", "huge pages (transparent) for 2048 of 3072 KiB, else 4 KiB pages", "pages of unknown size"
+  /// without /proc, "none" when empty.
   const std::string& backing() const { return backing_; }
 
   /// Of the arena, what is from the hugetlb pool (outside VmRSS): none is.

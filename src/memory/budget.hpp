@@ -10,7 +10,8 @@
 namespace sluice::memory {
 
 /// Bytes taken from a Budget; dropping it gives them back.
-/// Lifetime: move-only; may outlive its Budget. Threads: one at a time.
+/// Lifetime: move-only; may outlive its Budget.
+/// Threads: one at a time.
 class Reservation {
  public:
   Reservation() = default;

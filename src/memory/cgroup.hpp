@@ -18,9 +18,10 @@ struct CgroupLimits {
   double cpu_quota = kNoQuota;  ///< CPUs' worth of time: quota / period of cpu.max or cpu.cfs_quota_us
 };
 
-/// Reads <root>/proc/self/cgroup and <root>/proc/self/mountinfo and the groups they name below <root>.
-/// What is absent or cannot be parsed limits nothing.
-/// Threads: any. Blocks: on a few reads of pseudo-files.
+/// Reads <root>/proc/self/cgroup and <root>/proc/self/mountinfo and the groups they name below <root>. What
+/// is absent or cannot be parsed limits nothing.
+/// Threads: any.
+/// Blocks: on a few reads of pseudo-files.
 /// Source: cgroups(7), proc_pid_mountinfo(5), the kernel's admin-guide/cgroup-v1/memory and
 /// admin-guide/cgroup-v2.
 CgroupLimits read_cgroup_limits(const std::string& root = "");

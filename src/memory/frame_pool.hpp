@@ -7,9 +7,11 @@
 
 namespace sluice::memory {
 
-/// Equal frames cut from one block of memory. A released frame is poisoned under AddressSanitizer until it is
-/// acquired. Invariant: free_frames() + acquired frames = frames(); frame i is at memory + i * frame_bytes.
-/// Threads: one at a time. Lifetime: `memory` outlives the pool; dropping the pool unpoisons all of it.
+/// Equal frames cut from one block of memory. A released frame is poisoned under AddressSanitizer until it
+/// is acquired.
+/// Invariant: free_frames() + acquired frames = frames(); frame i is at memory + i * frame_bytes.
+/// Threads: one at a time.
+/// Lifetime: `memory` outlives the pool; dropping the pool unpoisons all of it.
 class FramePool {
  public:
   /// Requires: frame_bytes a multiple of 4096 and not 0, memory of at least frames * frame_bytes; else the

@@ -22,7 +22,8 @@ struct MemoryRoom {
 };
 
 /// Reads <root>/proc/meminfo and what read_cgroup_limits(root) reads; what is absent limits nothing.
-/// Threads: any. Cost: a few reads of pseudo-files.
+/// Threads: any.
+/// Cost: a few reads of pseudo-files.
 MemoryRoom read_memory_room(const std::string& root = "");
 
 }  // namespace sluice::memory

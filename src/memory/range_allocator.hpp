@@ -10,17 +10,18 @@
 namespace sluice::memory {
 
 /// Gives out ranges of [0, capacity): the smallest free range that fits, the lowest of equals; neighbours
-/// merge when they come back. Offsets and sizes are multiples of 256. Invariant: free_bytes() + sum of
-/// align_up(bytes, 256) over what is allocated = align_down(capacity, 256). Threads: one at a time. Cost:
-/// O(log n) in the number of free ranges.
+/// merge when they come back. Offsets and sizes are multiples of 256.
+/// Invariant: free_bytes() + sum of align_up(bytes, 256) over what is allocated = align_down(capacity, 256).
+/// Threads: one at a time.
+/// Cost: O(log n) in the number of free ranges.
 class RangeAllocator {
  public:
   static constexpr std::uint64_t kAlignment = 256;
 
   explicit RangeAllocator(std::uint64_t capacity_bytes);
 
-  /// Returns: an offset, or nothing when no free range is long enough. A request of 0 bytes takes no room and
-  /// always gets align_down(capacity, 256), which no other request gets.
+  /// Returns: an offset, or nothing when no free range is long enough. A request of 0 bytes takes no room
+  /// and always gets align_down(capacity, 256), which no other request gets.
   std::optional<std::uint64_t> allocate(std::uint64_t bytes);
 
   /// Requires: an offset that allocate() gave, once for each time; else the process ends.

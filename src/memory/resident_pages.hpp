@@ -15,7 +15,8 @@ struct ResidentPages {
 /// Source: proc_pid_smaps(5).
 ResidentPages parse_resident_pages(std::istream& smaps, std::uint64_t begin, std::uint64_t end);
 
-/// The same of this process. Cost: a walk over all of its mappings.
+/// The same of this process.
+/// Cost: a walk over all of its mappings.
 ResidentPages read_resident_pages(std::uint64_t begin, std::uint64_t end);
 
 }  // namespace sluice::memory

@@ -29,13 +29,15 @@ struct Topology {
 };
 
 /// Errors: kUnavailable when hwloc cannot read the machine.
-/// Threads: any. Cost: milliseconds; read it once.
+/// Threads: any.
+/// Cost: milliseconds; read it once.
 Result<Topology> read_topology();
 
 /// Binds the calling thread to `cpus`, a part of topology.cpus.
 /// Requires: a thread that the engine started; the trainer's threads keep their own masks.
 /// Errors: kInvalidArgument for an empty list or a CPU outside topology.cpus; kUnavailable when the kernel
-/// refuses. Threads: any, at once on one topology.
+/// refuses.
+/// Threads: any, at once on one topology.
 Status bind_this_thread(const Topology& topology, std::span<const std::uint32_t> cpus);
 
 }  // namespace sluice::memory

@@ -17,8 +17,10 @@ struct SimDeviceOptions {
 
 /// A device whose copies are done when the test runs what was posted: their order, and the moment at which
 /// bytes are read and written, are the test's. From submit() on the target holds 0xCD bytes, after a failed
-/// copy 0xEE. Threads: one, the one that runs what was posted. Lifetime: what was posted may be run or
-/// dropped at any time; a copy whose completion was dropped finishes when its session is destroyed.
+/// copy 0xEE.
+/// Threads: one, the one that runs what was posted.
+/// Lifetime: what was posted may be run or dropped at any time; a copy whose completion was dropped finishes
+/// when its session is destroyed.
 class SimDevice final : public Device {
  public:
   using Post = std::function<void(std::function<void()>)>;
