@@ -1,5 +1,6 @@
 #include "support/sim_backend.hpp"
 
+#include <algorithm>
 #include <set>
 
 #include "queue_fixture.hpp"
@@ -155,7 +156,8 @@ TEST_F(SimBackendTest, CompletionsComeInAnotherOrderThanSubmissionsAndTheSameFor
   };
   EXPECT_EQ(order(1), order(1));
   EXPECT_NE(order(1), order(2));
-  EXPECT_FALSE(std::is_sorted(order(1).begin(), order(1).end()));
+  const std::vector<int> first = order(1);
+  EXPECT_FALSE(std::is_sorted(first.begin(), first.end()));
 }
 
 TEST_F(SimBackendTest, ItsFaultsHitTheChosenRequests) {
