@@ -62,7 +62,7 @@ struct TransferList {
 struct QueueOptions {
   std::uint32_t piece_bytes =
       1 << 20;               ///< a request's most bytes; rounded down to the file's grid, at least one grid
-  std::uint32_t depth = 32;  ///< pieces in flight on each drive
+  std::uint32_t depth = 32;  ///< pieces in flight on each drive, at most its share of the backend's depth
   std::uint32_t drives = 1;
 };
 

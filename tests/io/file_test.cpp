@@ -251,6 +251,18 @@ TEST_F(FileTest, ExactReadsAndWritesWorkOnAnyAlignment) {
   }
 }
 
+TEST_F(FileTest, ADirectFileGrowsByZerosToItsGrid) {
+  const Result<File> file = open("data", Creation::kExclusive);
+  const std::uint32_t grid = file->grid().offset_bytes;
+  std::vector<std::byte> ones(100, std::byte{1}), read(grid);
+  ASSERT_TRUE(file->write_exact(0, ones).ok());
+  ASSERT_EQ(*file->size(), file->direct() ? grid : 100u);
+  if (!file->direct()) return;
+  ASSERT_TRUE(file->read_exact(0, read).ok());
+  for (std::size_t i = 0; i < read.size(); ++i)
+    ASSERT_EQ(read[i], i < 100 ? std::byte{1} : std::byte{0}) << i;
+}
+
 TEST_F(FileTest, AReadBeyondTheEndIsDataLoss) {
   for (const Caching caching : {Caching::kDirect, Caching::kBuffered}) {
     const Result<File> file = open("data", Creation::kIfMissing, caching);

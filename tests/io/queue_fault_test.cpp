@@ -139,14 +139,12 @@ TEST_P(QueueFaultTest, EioForEverFailsEveryTransferOnce) {
 }
 
 TEST_P(QueueFaultTest, AFailedTransferKeepsItsBufferUntilTheLastPieceIsBack) {
-  const File broken = file("broken"), held = file("held");
-  backend_->faults().add({.op = Op::kWrite, .error = EIO, .skip = 0, .count = 1});
+  const File broken = file("broken");
+  backend_->faults().add({.op = Op::kWrite, .error = EIO, .count = 1});
   Queue queue(*backend_, {.piece_bytes = kPiece, .depth = 4});
   Buffer memory(8 * kPiece);
   Counted transfer;
   describe(transfer, Op::kWrite, broken, memory.data(), memory.size(), 0);
-  std::uint32_t in_flight = ~0u;
-  transfer.owner = &in_flight;
   struct Context {
     sim::FaultyBackend* backend;
     std::uint32_t in_flight;
@@ -186,10 +184,11 @@ TEST_P(QueueFaultTest, AFileTruncatedUnderneathIsDataLoss) {
     for (const std::int64_t left :
          {std::int64_t{0}, std::int64_t{4 * kPiece}, std::int64_t{4 * kPiece + 1000}}) {
       ASSERT_EQ(::ftruncate(target.fd(), left), 0);
-      Queue queue(*backend_, {.piece_bytes = 8 * kPiece});
+      Queue queue(*backend_, {.piece_bytes = 16 * kPiece});  // one request meets the end
       const Status status = run(queue, Op::kRead, target, content.data(), content.size(), 0);
       EXPECT_EQ(status.code(), Code::kDataLoss) << status.to_string();
       EXPECT_THAT(status.message(), HasSubstr("truncated"));
+      EXPECT_EQ(queue.counters().retries, 0u);
       ASSERT_EQ(::ftruncate(target.fd(), 16 * kPiece), 0);
     }
   }
