@@ -19,16 +19,17 @@ namespace sluice {
 
 namespace engine {
 class Core;
+struct Access;
 struct LeaseState;
 }  // namespace engine
 
 /// How seal() laid the state out.
 struct SealReport {
   std::uint64_t chunks = 0;
-  std::uint64_t state_bytes = 0;         ///< of all planes but the gradient, this rank's
-  std::uint64_t host_bytes = 0;          ///< of the host budget, in use
-  std::uint64_t least_host_bytes = 0;    ///< the smallest host budget that would do
-  std::uint64_t resident_chunks = 0;     ///< whole records in host frames: no NVMe traffic
+  std::uint64_t state_bytes = 0;             ///< of all planes but the gradient, this rank's
+  std::uint64_t host_bytes = 0;              ///< of the host budget, in use
+  std::uint64_t least_host_bytes = 0;        ///< the smallest host budget that would do
+  std::uint64_t resident_chunks = 0;         ///< whole records in host frames: no NVMe traffic
   std::uint64_t spilled_gradient_bytes = 0;  ///< room on NVMe for gradients that do not fit; 0: they fit
   std::uint64_t nvme_bytes = 0;
   std::uint64_t device_bytes = 0;
@@ -73,14 +74,15 @@ class SLUICE_API Pass {
 
   /// All or nothing: the weights of all parameters in device memory; duplicates and ties count once.
   /// Blocks: until they are there (null stream).
-  /// Errors: kResourceExhausted, at once, when leases would hold more than max_fetch_bytes, naming them; kIoError,
-  /// kDataLoss from the drive, naming parameter and place.
+  /// Errors: kResourceExhausted, at once, when leases would hold more than max_fetch_bytes, naming them;
+  /// kIoError, kDataLoss from the drive, naming parameter and place.
   Result<Lease> fetch(std::span<const ParameterId> parameters, Stream stream = {});
 
   /// Adds a contribution of the whole parameter.
-  /// Blocks: while frames are freed. Lifetime: the source is reusable on return (null stream).
-  /// Errors: kFailedPrecondition in a forward-only pass, for a frozen parameter, for a second contribution to a
-  /// kBf16Once group; kInvalidArgument for another dtype than fp32, bf16, fp16.
+  /// Blocks: while frames are freed.
+  /// Lifetime: the source is reusable on return (null stream).
+  /// Errors: kFailedPrecondition in a forward-only pass, for a frozen parameter, for a second contribution to
+  /// a kBf16Once group; kInvalidArgument for another dtype than fp32, bf16, fp16.
   Status add_gradient(ParameterId parameter, Gradient gradient, Stream stream = {});
 
   /// The parameter gets no more contributions in this step.
@@ -90,10 +92,10 @@ class SLUICE_API Pass {
   Result<double> norm();
 
   /// Decides, updates and makes the new weights those that later fetches see. Collective.
-  /// Blocks: until the step is done. The pass is over, also after an error; after one (undo on) the state is that
-  /// before the step.
-  /// Errors: kFailedPrecondition when a lease on what it changes is open, naming it: nothing was done, the pass
-  /// goes on.
+  /// Blocks: until the step is done. The pass is over, also after an error; after one (undo on) the state is
+  /// that before the step.
+  /// Errors: kFailedPrecondition when a lease on what it changes is open, naming it: nothing was done, the
+  /// pass goes on.
   Result<StepResult> step();
   /// The same with restated numbers.
   Result<StepResult> step(StepOptions options);
@@ -111,10 +113,10 @@ class SLUICE_API Pass {
   std::uint64_t id_ = 0;
 };
 
-/// Parameters and optimizer state across device memory, host memory and NVMe.
-/// create -> add_* -> seal -> passes -> close. Threads: any, calls are ordered by arrival; a pass belongs to one
-/// thread at a time. After a sticky fault (a drive gone) every call returns the first cause. In a forked child
-/// every call returns kForked.
+/// Parameters and optimizer state across device memory, host memory and NVMe. create -> add_* -> seal ->
+/// passes -> close.
+/// Threads: any, calls are ordered by arrival; a pass belongs to one thread at a time. After a sticky fault
+/// (a drive gone) every call returns the first cause. In a forked child every call returns kForked.
 class SLUICE_API Engine {
  public:
   /// Errors: kInvalidArgument naming the option, its value and the accepted range.
@@ -154,6 +156,7 @@ class SLUICE_API Engine {
   Status close();
 
  private:
+  friend struct engine::Access;
   explicit Engine(std::shared_ptr<engine::Core> core);
   std::shared_ptr<engine::Core> core_;
 };

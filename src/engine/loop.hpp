@@ -1,0 +1,94 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "engine/compute.hpp"
+#include "io/queue.hpp"
+#include "sluice/device.hpp"
+#include "sluice/status.hpp"
+
+namespace sluice::engine {
+
+/// The outcome of one command, completed on the loop and awaited by the thread that posted it.
+class Ticket {
+ public:
+  Ticket() = default;
+  Ticket(const Ticket&) = delete;
+  Ticket& operator=(const Ticket&) = delete;
+
+ private:
+  friend class Loop;
+  std::optional<Status> status_;  // guarded by the loop's mutex
+};
+
+enum class LoopMode : std::uint8_t {
+  kThread,  ///< a thread of its own, which sleeps in the I/O queue
+  kInline,  ///< turned by whoever waits for a ticket, one thread only: the simulator's way
+};
+
+/// A device copy that the loop delivers.
+struct Copy : DeviceCopy {
+  std::function<void(Copy&)> done;
+};
+
+/// What a loop turns over. Copies given to the device are all of type Copy. All outlive it.
+struct LoopSources {
+  io::Queue* queue = nullptr;
+  Compute* compute = nullptr;
+  DeviceSession* device = nullptr;
+};
+
+/// The control loop of one rank: runs commands in the order of their arrival and delivers completions of I/O,
+/// copies and compute. What runs on it needs no locks; it never computes over elements and never waits for
+/// one transfer.
+class Loop {
+ public:
+  Loop(LoopMode mode, LoopSources sources);
+  /// Begins to turn. Once, before anything waits.
+  /// Errors: kResourceExhausted when the system has no thread to give.
+  Status start();
+  /// Runs what was posted, then ends.
+  /// Requires: nothing is in flight.
+  ~Loop();
+
+  /// Threads: any.
+  /// Blocks: never.
+  void post(std::function<void()> command);
+
+  /// Completes a ticket.
+  /// Threads: the loop's.
+  void complete(Ticket& ticket, Status status);
+
+  /// Sleeps until the ticket is complete.
+  /// Errors: the ticket's; in inline mode kInternal when nothing is in flight that could complete it.
+  Status wait(Ticket& ticket);
+
+  /// Posts `command(ticket)` and waits for the ticket.
+  Status call(const std::function<void(Ticket&)>& command);
+
+  /// After which every completion source is asked; called when one has finished something.
+  /// Threads: any.
+  void wake() { sources_.queue->wake(); }
+
+ private:
+  bool turn();
+  void run();
+
+  const LoopMode mode_;
+  const LoopSources sources_;
+  std::mutex mutex_;
+  std::condition_variable completed_;
+  std::vector<std::function<void()>> posted_;   // guarded by mutex_
+  std::vector<std::function<void()>> running_;  // the loop's
+  bool stopping_ = false;                       // guarded by mutex_
+  std::thread thread_;
+};
+
+}  // namespace sluice::engine

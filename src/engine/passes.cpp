@@ -1,0 +1,207 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "engine/core.hpp"
+
+namespace sluice::engine {
+namespace {
+
+Status no_such_pass() { return Status(Code::kFailedPrecondition, "the pass is over"); }
+
+}  // namespace
+
+Status check(const StepOptions& options) {
+  const auto refuse = [](std::string_view name, double value, std::string_view accepted) {
+    return Status(Code::kInvalidArgument, fmt::format("{} = {}, accepted: {}", name, value, accepted));
+  };
+  if (!(options.max_norm > 0)) return refuse("max_norm", options.max_norm, "> 0, or kNoClipping");
+  if (!(std::isfinite(options.loss_scale) && options.loss_scale > 0))
+    return refuse("loss_scale", options.loss_scale, "finite, > 0");
+  if (!(std::isfinite(options.gradient_divisor) && options.gradient_divisor > 0))
+    return refuse("gradient_divisor", options.gradient_divisor, "finite, > 0");
+  return {};
+}
+
+Core::ActivePass* Core::find_pass(std::uint64_t pass) {
+  if (training_ && training_->id == pass) return &*training_;
+  if (inner_ && inner_->id == pass) return &*inner_;
+  return nullptr;
+}
+
+void Core::follow_innermost() {
+  ActivePass* pass = inner_ ? &*inner_ : training_ ? &*training_ : nullptr;
+  running_->weights->follow(pass ? &pass->loads : nullptr);
+  running_->gradients->follow(training_ ? &training_->gradients : nullptr);
+  running_->gather->follow(pass ? &pass->fetches : nullptr);
+}
+
+Result<std::uint64_t> Core::begin(std::string_view phase, PassEnd end, const StepOptions* options) {
+  const Call call(*this, Need::kSealed);
+  if (!call.ok()) return call.status();
+  std::lock_guard no_access(access_mutex_);
+  std::uint64_t id = 0;
+  SLUICE_RETURN_IF_ERROR(loop().call([&](Ticket& ticket) {
+    std::optional<ActivePass>& place = options != nullptr ? training_ : inner_;
+    if (place || (options != nullptr && inner_))
+      return loop().complete(ticket,
+                             Status(Code::kFailedPrecondition,
+                                    fmt::format("pass {} is not over", place ? place->id : inner_->id)));
+    const std::string name = (options != nullptr ? "step:" : "pass:") + std::string(phase);
+    id = next_pass_++;
+    place.emplace(id, phases_[name], end);
+    if (options != nullptr) {
+      step_options_ = *options;
+      std::ranges::fill(contributions_, Contributions{});
+    }
+    follow_innermost();
+    loop().complete(ticket, {});
+  }));
+  return id;
+}
+
+Result<std::uint64_t> Core::begin_step(const StepOptions& options) {
+  SLUICE_RETURN_IF_ERROR(check(options));
+  return begin("", PassEnd::kWeightsChange, &options);
+}
+
+Result<std::uint64_t> Core::begin_pass(std::string_view phase) {
+  return begin(phase, PassEnd::kWeightsStay, nullptr);
+}
+
+void Core::finish_pass(std::uint64_t id, Outcome outcome) {
+  std::optional<ActivePass>& place = training_ && training_->id == id ? training_ : inner_;
+  if (!place) return;
+  // The parts let go of the traces before these are replaced.
+  running_->weights->follow(nullptr);
+  running_->gradients->follow(nullptr);
+  running_->gather->follow(nullptr);
+  if (outcome == Outcome::kFinished) {
+    place->phase->fetches = place->fetches.recorder.finish();
+    place->phase->loads = place->loads.recorder.finish();
+    place->phase->gradients = place->gradients.recorder.finish();
+  }
+  place.reset();
+  follow_innermost();
+}
+
+Result<std::vector<std::uint32_t>> Core::tensors_of(std::span<const ParameterId> parameters) const {
+  std::vector<std::uint32_t> tensors;
+  tensors.reserve(parameters.size());
+  for (ParameterId parameter : parameters) {
+    const Result<std::uint32_t> tensor = state_.registry.tensor_of(parameter);
+    if (!tensor.ok()) return tensor.status();
+    tensors.push_back(*tensor);
+  }
+  // Twice in the list, or tied: one.
+  std::ranges::sort(tensors);
+  const auto repeated = std::ranges::unique(tensors);
+  tensors.erase(repeated.begin(), repeated.end());
+  return tensors;
+}
+
+void Core::prefetch(std::uint64_t pass, std::span<const ParameterId> parameters) {
+  const Call call(*this, Need::kSealed);
+  if (!call.ok()) return;
+  Result<std::vector<std::uint32_t>> tensors = tensors_of(parameters);
+  if (!tensors.ok()) return;
+  loop().post([this, pass, tensors = std::move(tensors).value()] {
+    if (find_pass(pass) != nullptr) running_->gather->prefetch(tensors);
+  });
+}
+
+Result<std::shared_ptr<LeaseState>> Core::fetch(std::uint64_t pass, std::span<const ParameterId> parameters,
+                                                Stream stream) {
+  const Call call(*this, Need::kSealed);
+  if (!call.ok()) return call.status();
+  SLUICE_RETURN_IF_ERROR(state_.device->wait_for(stream));
+  Result<std::vector<std::uint32_t>> tensors = tensors_of(parameters);
+  if (!tensors.ok()) return tensors.status();
+  const std::int64_t begin_ns = parts_.now_ns();
+  std::uint64_t lease = 0;
+  Status status = loop().call([&](Ticket& ticket) {
+    if (find_pass(pass) == nullptr) return loop().complete(ticket, no_such_pass());
+    running_->gather->fetch(pass, *tensors, [this, &ticket, &lease](Status fetched, std::uint64_t id) {
+      lease = id;
+      loop().complete(ticket, std::move(fetched));
+    });
+  });
+  if (several_ranks_) {
+    status = agree(*communicator_, std::move(status));
+    if (status.ok()) status = gather_shards(*tensors);
+    if (!status.ok() && lease != 0) release(lease, {});
+  }
+  state_.counters.fetch_wait_ns += static_cast<std::uint64_t>(parts_.now_ns() - begin_ns);
+  if (!status.ok()) return status;
+
+  auto state = std::make_shared<LeaseState>();
+  state->core = shared_from_this();
+  state->lease = lease;
+  for (std::uint32_t tensor : *tensors)
+    state->views.push_back({tensor, ConstTensor{.data = running_->gather->range(tensor),
+                                                .dtype = state_.registry.weight_dtype(tensor),
+                                                .location = device_->location(),
+                                                .elements = state_.registry.tensors()[tensor].elements}});
+  return state;
+}
+
+Status Core::gather_shards(const std::vector<std::uint32_t>& tensors) {
+  for (const Group& group : state_.registry.groups()) {
+    if (group.world == 1) continue;
+    std::vector<GatheredShards> shards;
+    std::vector<std::uint32_t> gathered;
+    for (std::uint32_t tensor : tensors) {
+      if (&state_.registry.group_of(tensor) != &group || running_->gather->gathered(tensor)) continue;
+      shards.push_back({running_->gather->range(tensor), Gather::range_bytes(state_, tensor) / group.world});
+      gathered.push_back(tensor);
+    }
+    if (shards.empty()) continue;
+    SLUICE_RETURN_IF_ERROR(group.options.communicator->all_gather(shards));
+    for (std::uint32_t tensor : gathered) running_->gather->set_gathered(tensor);
+  }
+  return {};
+}
+
+void Core::release(std::uint64_t lease, Stream) {
+  // The host device knows the null stream alone, whose work is over when the lease is dropped.
+  const Call call(*this, Need::kOpen);
+  if (!call.ok()) return;
+  loop().post([this, lease] { running_->gather->release(lease); });
+}
+
+Status Core::end(std::uint64_t pass) {
+  const Call call(*this, Need::kSealed);
+  if (!call.ok()) return call.status();
+  return loop().call([&](Ticket& ticket) {
+    const ActivePass* active = find_pass(pass);
+    if (active == nullptr) return loop().complete(ticket, no_such_pass());
+    if (training_ && active == &*training_)
+      return loop().complete(
+          ticket, Status(Code::kFailedPrecondition, "end() of a training pass: step() or abort() ends it"));
+    if (const std::string leases = running_->gather->open_leases(pass); !leases.empty())
+      return loop().complete(ticket, Status(Code::kFailedPrecondition, "end() with open leases: " + leases));
+    finish_pass(pass, Outcome::kFinished);
+    loop().complete(ticket, {});
+  });
+}
+
+Status Core::abort(std::uint64_t pass) {
+  const Call call(*this, Need::kSealed);
+  if (!call.ok()) return call.status();
+  return drop_pass(pass, Outcome::kAborted);
+}
+
+Status Core::drop_pass(std::uint64_t pass, Outcome outcome) {
+  return loop().call([&](Ticket& ticket) {
+    const ActivePass* active = find_pass(pass);
+    if (active == nullptr) return loop().complete(ticket, no_such_pass());
+    const bool training = training_ && active == &*training_;
+    finish_pass(pass, outcome);
+    if (!training) return loop().complete(ticket, {});
+    running_->gradients->drop_all([this, &ticket](Status) { loop().complete(ticket, {}); });
+  });
+}
+
+}  // namespace sluice::engine

@@ -1,0 +1,145 @@
+#include "engine/records.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "kernels/tile_hash.hpp"
+#include "store/checksum.hpp"
+
+namespace sluice::engine {
+namespace {
+
+class PlaneHashTask final : public ComputeTask {
+ public:
+  PlaneHashTask(PlaneView plane, std::function<void(std::uint64_t)> done)
+      : plane_(plane), done_(std::move(done)), hashes_(store::tile_count(plane.elements)) {}
+
+  std::uint32_t tiles() const override { return static_cast<std::uint32_t>(hashes_.size()); }
+  void run(std::uint32_t tile) override {
+    const store::TileExtent extent = store::tile_extent(plane_.elements, tile);
+    const std::size_t bytes = plane_.element_bytes;
+    hashes_[tile] = kernels::hash_bytes(plane_.data + extent.first * bytes, extent.count * bytes);
+  }
+  void done() override {
+    const std::uint64_t checksum = store::combine_tiles(hashes_);
+    const auto done = std::move(done_);
+    delete this;
+    done(checksum);
+  }
+
+ private:
+  const PlaneView plane_;
+  std::function<void(std::uint64_t)> done_;
+  std::vector<std::uint64_t> hashes_;
+};
+
+}  // namespace
+
+void hash_plane(Compute& compute, PlaneView plane, std::function<void(std::uint64_t)> done) {
+  compute.submit(*new PlaneHashTask(plane, std::move(done)));
+}
+
+Status checksum_mismatch(const State& state, std::uint32_t chunk, const char* what) {
+  return Status(Code::kDataLoss,
+                fmt::format("{} of {}: what the drive returned is not what was written (checksum)", what,
+                            state.describe(chunk)));
+}
+
+void Records::move(const Movement& movement, Done done) {
+  if (free_.empty()) free_.push_back(&ops_.emplace_back());
+  Op& op = *free_.back();
+  free_.pop_back();
+  op.records = this;
+  op.chunk = movement.chunk;
+  op.what = movement.what;
+  op.done = std::move(done);
+  op.on_done = &Records::finished;
+  op.op = movement.op;
+  op.priority = movement.priority;
+  op.drive = movement.place.drive;
+  op.file = movement.file;
+  op.buffer = movement.buffer;
+  op.bytes = movement.bytes;
+  op.offset = movement.place.offset;
+  *movement.counter += movement.bytes;
+  state_.queue->submit(op);
+}
+
+void Records::finished(io::Transfer& transfer) {
+  Op& op = static_cast<Op&>(transfer);
+  Records& records = *op.records;
+  State& state = records.state_;
+  state.counters.io_retries.store(state.queue->counters().retries + state.queue->counters().short_transfers,
+                                  std::memory_order_relaxed);
+  Status status;
+  if (!op.status.ok())
+    status = op.status.with_context(fmt::format("{} of {}", op.what, state.describe(op.chunk)));
+  const Done done = std::move(op.done);
+  records.free_.push_back(&op);
+  done(std::move(status));
+}
+
+void Records::read(std::uint32_t chunk, PlaneRange planes, std::byte* record, io::Priority priority,
+                   Done done) {
+  const store::RecordLayout& layout = state_.chunk_layout(chunk).record;
+  const std::size_t last = planes.first + planes.count;
+  const std::uint64_t begin = layout.plane_offsets[planes.first];
+  const std::uint64_t end = last < layout.plane_offsets.size() ? layout.plane_offsets[last] : layout.bytes;
+  const bool weight = planes.first == 0 && planes.count == 1;
+  io::Place place = *state_.chunks[chunk].current;
+  place.offset += begin;
+  move({.op = io::Op::kRead,
+        .priority = priority,
+        .chunk = chunk,
+        .what = weight ? "read weights" : "read state",
+        .place = place,
+        .file = &state_.store->data(place.drive),
+        .buffer = record + begin,
+        .bytes = end - begin,
+        .counter = weight ? &state_.counters.weight_bytes_read : &state_.counters.record_bytes_read},
+       std::move(done));
+}
+
+void Records::write(std::uint32_t chunk, io::Place slot, const std::byte* record, Done done) {
+  move({.op = io::Op::kWrite,
+        .priority = io::Priority::kWriteBehind,
+        .chunk = chunk,
+        .what = "write state",
+        .place = slot,
+        .file = &state_.store->data(slot.drive),
+        .buffer = const_cast<std::byte*>(record),  // a write only reads it
+        .bytes = state_.chunk_layout(chunk).record.bytes,
+        .counter = &state_.counters.record_bytes_written},
+       std::move(done));
+}
+
+void Records::read_gradient(std::uint32_t chunk, std::byte* plane, io::Priority priority, Done done) {
+  const io::Place place = state_.store->gradient_place(state_.chunks[chunk].spill_slot);
+  move({.op = io::Op::kRead,
+        .priority = priority,
+        .chunk = chunk,
+        .what = "read gradient",
+        .place = place,
+        .file = &state_.store->gradients(place.drive),
+        .buffer = plane,
+        .bytes = state_.chunk_layout(chunk).gradient_bytes,
+        .counter = &state_.counters.gradient_bytes_read},
+       std::move(done));
+}
+
+void Records::write_gradient(std::uint32_t chunk, const std::byte* plane, Done done) {
+  const io::Place place = state_.store->gradient_place(state_.chunks[chunk].spill_slot);
+  move({.op = io::Op::kWrite,
+        .priority = io::Priority::kWriteBehind,
+        .chunk = chunk,
+        .what = "write gradient",
+        .place = place,
+        .file = &state_.store->gradients(place.drive),
+        .buffer = const_cast<std::byte*>(plane),  // a write only reads it
+        .bytes = state_.chunk_layout(chunk).gradient_bytes,
+        .counter = &state_.counters.gradient_bytes_written},
+       std::move(done));
+}
+
+}  // namespace sluice::engine

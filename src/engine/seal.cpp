@@ -1,0 +1,397 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <random>
+#include <utility>
+
+#include "engine/core.hpp"
+#include "engine/initial.hpp"
+#include "io/thread_backend.hpp"
+#include "kernels/isa.hpp"
+#include "kernels/tile_hash.hpp"
+#include "memory/topology.hpp"
+#include "store/checksum.hpp"
+
+namespace sluice::engine {
+namespace {
+
+constexpr std::uint32_t kPage = 4096;
+
+/// Fills a record's tiles and hashes them while they are in cache.
+class FillTask final : public ComputeTask {
+ public:
+  FillTask(const State& state, std::uint64_t seed, std::uint32_t chunk, std::byte* record)
+      : state_(state),
+        seed_(seed),
+        chunk_(chunk),
+        record_(record),
+        planes_(state.class_of(chunk).planes.size()),
+        tiles_(store::tile_count(state.chunk_layout(chunk).elements)),
+        hashes_(planes_ * tiles_),
+        overflowed_(tiles_),
+        failures_(tiles_) {}
+
+  std::uint32_t tiles() const override { return tiles_; }
+
+  void run(std::uint32_t tile) override {
+    failures_[tile] = fill_tile(state_, seed_, chunk_, tile, record_, overflowed_[tile]);
+    const store::ChunkLayout& layout = state_.chunk_layout(chunk_);
+    const store::TileExtent extent = store::tile_extent(layout.elements, tile);
+    for (std::size_t plane = 0; plane < planes_; ++plane) {
+      const std::size_t bytes = dtype_bytes(state_.class_of(chunk_).planes[plane].dtype);
+      hashes_[plane * tiles_ + tile] = kernels::hash_bytes(
+          record_ + layout.record.plane_offsets[plane] + extent.first * bytes, extent.count * bytes);
+    }
+  }
+
+  void done() override { is_done = true; }
+
+  Status store_result(Chunk& chunk) const {
+    for (const Status& failure : failures_) SLUICE_RETURN_IF_ERROR(failure);
+    for (std::size_t plane = 0; plane < planes_; ++plane)
+      chunk.checksums[plane] = store::combine_tiles({&hashes_[plane * tiles_], tiles_});
+    for (std::uint64_t count : overflowed_) chunk.overflowed += count;
+    return {};
+  }
+
+  bool is_done = false;
+
+ private:
+  const State& state_;
+  const std::uint64_t seed_;
+  const std::uint32_t chunk_;
+  std::byte* const record_;
+  const std::size_t planes_;
+  const std::uint32_t tiles_;
+  std::vector<std::uint64_t> hashes_;  // [plane][tile]
+  std::vector<std::uint64_t> overflowed_;
+  std::vector<Status> failures_;
+};
+
+}  // namespace
+
+Result<SealReport> Core::seal() {
+  const Call call(*this, Need::kNotSealed);
+  if (!call.ok()) return call.status();
+  if (running_) return Status(Code::kFailedPrecondition, "seal() has failed before; make a new engine");
+  running_ = std::make_unique<Running>();
+  for (const Group& group : state_.registry.groups()) several_ranks_ = several_ranks_ || group.world > 1;
+  several_ranks_ = several_ranks_ || communicator_->world() > 1;
+
+  SealReport report;
+  Status status = agree(*communicator_, lay_out(report));
+  if (status.ok()) status = agree_on_registry();
+  if (status.ok()) status = agree(*communicator_, open_store(report));
+  if (status.ok()) status = agree(*communicator_, reserve(report));
+  if (status.ok()) status = agree(*communicator_, fill_records());
+  if (status.ok()) {
+    contributions_.resize(state_.registry.tensors().size());
+    running_->loop = std::make_unique<Loop>(
+        parts_.loop, LoopSources{running_->queue.get(), running_->compute.get(), running_->device.get()});
+    status = agree(*communicator_, running_->loop->start());
+  }
+  if (!status.ok()) {
+    // Nothing of it stays: the store's files and lock, the arenas, the threads.
+    running_->loop.reset();
+    if (running_->queue) running_->queue->drain();
+    if (running_->store) (void)running_->store->close();
+    running_ = std::make_unique<Running>();
+    return status;
+  }
+  std::lock_guard lock(mutex_);
+  sealed_ = true;
+  return report;
+}
+
+Status Core::lay_out(SealReport& report) {
+  if (!options_.directories.empty()) {
+    Result<std::uint32_t> grid = store::grid_of(options_.directories);
+    if (!grid.ok()) return grid.status();
+    grid_bytes_ = *grid;
+  }
+  const std::vector<store::ParameterSpec> specs = state_.registry.specs();
+  Result<store::ElementLayout> layout = store::ElementLayout::build(
+      specs, {.chunk_elements = options_.chunk_elements, .grid_bytes = grid_bytes_});
+  if (!layout.ok()) return layout.status();
+  state_.layout = std::move(layout).value();
+
+  const std::size_t chunks = state_.layout.chunks().size();
+  state_.chunks.resize(chunks);
+  std::vector<plan::ChunkSizes> sizes(chunks);
+  for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) {
+    const store::ChunkLayout& of_chunk = state_.chunk_layout(chunk);
+    sizes[chunk] = {.record_bytes = of_chunk.record.bytes,
+                    .gradient_bytes = of_chunk.gradient_bytes,
+                    .weight_bytes = round_up(state_.plane_bytes(chunk, 0), grid_bytes_)};
+    for (std::size_t plane = 0; plane < state_.class_of(chunk).planes.size(); ++plane)
+      report.state_bytes += state_.plane_bytes(chunk, plane);
+  }
+  std::uint32_t world = 1;
+  for (const Group& group : state_.registry.groups()) world = std::max(world, group.world);
+  // What each rank sends of one block, and their sum.
+  const std::uint64_t exchange_bytes = world == 1 ? 0 : (world + 1) * kExchangeElements * sizeof(float);
+  Result<plan::HostPartition> partition = plan::partition_host(
+      {.chunks = sizes,
+       .budget_bytes = options_.host_budget_bytes,
+       .reserved_bytes = exchange_bytes,
+       .nvme = options_.directories.empty() ? plan::NvmeTier::kAbsent : plan::NvmeTier::kPresent});
+  if (!partition.ok()) return partition.status();
+  state_.partition = std::move(partition).value();
+
+  std::uint32_t spill_slot = 0;
+  for (std::uint32_t chunk = 0; chunk < chunks; ++chunk)
+    if (state_.stepped(chunk)) state_.chunks[chunk].spill_slot = spill_slot++;
+  report.chunks = chunks;
+  report.host_bytes = state_.partition.total_bytes;
+  report.least_host_bytes = state_.partition.least_bytes;
+  report.resident_chunks = static_cast<std::uint64_t>(std::ranges::count(state_.partition.resident, true));
+  report.spilled_gradient_bytes = state_.partition.spilled_gradients * state_.partition.gradient_frame_bytes;
+  report.arithmetic = state_.partition.arithmetic;
+  return plan_device(report);
+}
+
+Status Core::plan_device(SealReport& report) {
+  std::uint64_t kept = 0, all = 0, largest = 0;
+  std::string largest_name;
+  for (std::uint32_t tensor = 0; tensor < state_.registry.tensors().size(); ++tensor) {
+    const std::uint64_t bytes = Gather::range_bytes(state_, tensor);
+    if (state_.registry.tensors()[tensor].kept) {
+      kept += bytes;
+      continue;
+    }
+    all += bytes;
+    if (bytes > largest) {
+      largest = bytes;
+      largest_name = state_.registry.tensors()[tensor].name;
+    }
+  }
+  const std::uint64_t budget = options_.device_budget_bytes;
+  std::uint64_t max_fetch = options_.max_fetch_bytes;
+  if (max_fetch == 0) max_fetch = budget == kUnlimited ? all : budget / 2;
+  max_fetch = std::min(max_fetch, all);
+  if (largest > max_fetch)
+    return Status(
+        Code::kResourceExhausted,
+        fmt::format(
+            "parameter '{}' needs {} device bytes, max_fetch_bytes is {} (device_budget_bytes {}); smallest "
+            "max_fetch_bytes that would do: {}, smallest device_budget_bytes: {}",
+            largest_name, largest, max_fetch, budget, largest, kept + largest));
+  if (kept + max_fetch > budget)
+    return Status(Code::kResourceExhausted,
+                  fmt::format("device memory: kept parameters {} + max_fetch_bytes {} = {} needed, "
+                              "device_budget_bytes {} given; "
+                              "smallest device_budget_bytes that would do: {}",
+                              kept, max_fetch, kept + max_fetch, budget, kept + max_fetch));
+  // Beyond room for everything there is nothing to reserve. Ranges are on 256 bytes, the arena on pages.
+  device_bytes_ = std::min(budget, round_up(kept + all, kPage));
+  gather_options_ = {
+      .max_fetch_bytes = max_fetch,
+      .read_ahead_bytes = device_bytes_ >= kept + all ? all : device_bytes_ - kept - max_fetch};
+  report.device_bytes = device_bytes_;
+  report.read_ahead_bytes = gather_options_.read_ahead_bytes;
+  return {};
+}
+
+Status Core::agree_on_registry() {
+  if (communicator_->world() == 1) return {};
+  kernels::Hasher hasher;
+  const auto add = [&](const void* data, std::size_t bytes) { hasher.update(data, bytes); };
+  for (const store::ParameterSpec& spec : state_.registry.specs()) {
+    add(spec.name.data(), spec.name.size() + 1);
+    const std::array<std::uint64_t, 4> numbers{spec.elements, spec.group,
+                                               static_cast<std::uint64_t>(spec.policy),
+                                               static_cast<std::uint64_t>(spec.gradient)};
+    add(numbers.data(), sizeof numbers);
+  }
+  const std::array<std::uint64_t, 2> options{options_.seed, gather_options_.max_fetch_bytes};
+  add(options.data(), sizeof options);
+  std::vector<std::uint64_t> digests(communicator_->world());
+  const std::uint64_t own = digests[communicator_->rank()] = hasher.digest();
+  const GatheredShards shards{reinterpret_cast<std::byte*>(digests.data()), sizeof(std::uint64_t)};
+  SLUICE_RETURN_IF_ERROR(communicator_->all_gather({&shards, 1}));
+  for (std::uint32_t rank = 0; rank < digests.size(); ++rank)
+    if (digests[rank] != own)
+      return Status(Code::kInvalidArgument,
+                    fmt::format("rank {} registered other parameters, seed or max_fetch_bytes than rank {}",
+                                rank, communicator_->rank()));
+  return {};
+}
+
+Status Core::open_store(SealReport& report) {
+  std::vector<std::uint32_t> stored;
+  for (std::uint32_t chunk = 0; chunk < state_.chunks.size(); ++chunk)
+    if (!state_.partition.resident[chunk]) stored.push_back(chunk);
+  // The same id on every rank, another one in every run.
+  std::vector<std::uint64_t> ids(communicator_->world());
+  std::random_device entropy;
+  ids[communicator_->rank()] = std::uint64_t{entropy()} << 32 | entropy();
+  const GatheredShards shards{reinterpret_cast<std::byte*>(ids.data()), sizeof(std::uint64_t)};
+  SLUICE_RETURN_IF_ERROR(communicator_->all_gather({&shards, 1}));
+  if (!stored.empty() || state_.partition.spilled_gradients > 0) {
+    const store::StoreOptions store_options{.directories = options_.directories,
+                                            .rank = communicator_->rank(),
+                                            .world = communicator_->world(),
+                                            .store_id = ids[0],
+                                            .existing = options_.existing,
+                                            .undo = options_.undo,
+                                            .chunk_elements = options_.chunk_elements,
+                                            .grid_bytes = grid_bytes_,
+                                            .chunks = state_.layout.chunks(),
+                                            .stored_chunks = stored,
+                                            .spilled_gradient_slots = state_.partition.spilled_gradients,
+                                            .spilled_gradient_bytes = state_.partition.gradient_frame_bytes,
+                                            .nvme_budget_bytes = options_.nvme_budget_bytes};
+    Result<std::unique_ptr<store::Store>> opened = store::Store::create(store_options);
+    if (!opened.ok()) return opened.status();
+    running_->store = std::move(opened).value();
+    state_.store = running_->store.get();
+    report.nvme_bytes = state_.store->reserved_bytes();
+  }
+  return {};
+}
+
+Status Core::reserve(SealReport& report) {
+  Result<memory::Topology> topology = memory::read_topology();
+  if (!topology.ok()) return topology.status();
+  const std::uint32_t threads = options_.threads == 0 ? topology->threads() : options_.threads;
+
+  const io::BackendKind kind = options_.io.backend == IoBackend::kUring     ? io::BackendKind::kUring
+                               : options_.io.backend == IoBackend::kThreads ? io::BackendKind::kThreads
+                                                                            : io::BackendKind::kAuto;
+  io::BackendOptions backend_options{.kind = kind, .queue_depth = options_.io.queue_depth};
+  // Without drives the backend is only what the loop sleeps in.
+  if (!state_.store) backend_options = {.kind = io::BackendKind::kThreads, .queue_depth = 1, .threads = 1};
+  Result<io::SelectedBackend> backend = parts_.open_backend(backend_options);
+  if (!backend.ok()) return backend.status();
+  running_->backend = std::move(backend->backend);
+  running_->queue = std::make_unique<io::Queue>(
+      *running_->backend, io::QueueOptions{.piece_bytes = options_.io.piece_bytes,
+                                           .depth = options_.io.queue_depth,
+                                           .drives = state_.store ? state_.store->drive_count() : 1});
+  state_.queue = running_->queue.get();
+
+  const auto wake = [queue = running_->queue.get()] { queue->wake(); };
+  Result<std::unique_ptr<Compute>> compute = parts_.open_compute(threads, wake);
+  if (!compute.ok()) return compute.status();
+  running_->compute = std::move(compute).value();
+  state_.compute = running_->compute.get();
+
+  Result<memory::Arena> arena = memory::Arena::create({.bytes = state_.partition.total_bytes,
+                                                       .purpose = "host frames",
+                                                       .prefault_threads = topology->threads()});
+  if (!arena.ok()) return arena.status();
+  running_->arena = std::move(arena).value();
+  Result<std::unique_ptr<DeviceSession>> device =
+      device_->open({.arena_bytes = device_bytes_, .on_finished = wake});
+  if (!device.ok()) return device.status();
+  running_->device = std::move(device).value();
+  state_.device = running_->device.get();
+  SLUICE_RETURN_IF_ERROR(carve_frames());
+
+  fixed_stats_.host_reserved_bytes = running_->arena.span().size();
+  fixed_stats_.device_reserved_bytes = state_.device->arena().size();
+  fixed_stats_.nvme_reserved_bytes = report.nvme_bytes;
+  fixed_stats_.hugetlb_bytes = running_->arena.hugetlb_bytes();
+  fixed_stats_.state_bytes = report.state_bytes;
+  fixed_stats_.chunks = report.chunks;
+  fixed_stats_.resident_chunks = report.resident_chunks;
+  fixed_stats_.backend = state_.store ? std::string(running_->backend->name()) : "none";
+  fixed_stats_.direct = state_.store ? state_.store->direct() : "none";
+  fixed_stats_.host_backing = running_->arena.backing();
+  fixed_stats_.device_backing = state_.device->backing();
+  fixed_stats_.isa = kernels::isa_name(kernels::isa_in_use());
+  fixed_stats_.threads = state_.compute->threads();
+  fixed_stats_.crash_cost = "everything since seal(): the store is scratch";
+  fixed_stats_.fallbacks = topology->notes;
+  if (!backend->fallback_reason.empty()) fixed_stats_.fallbacks.push_back(backend->fallback_reason);
+  if (state_.store)
+    for (std::string& reason : state_.store->fallback_reasons())
+      fixed_stats_.fallbacks.push_back(std::move(reason));
+  if (report.spilled_gradient_bytes > 0)
+    fixed_stats_.fallbacks.push_back(
+        fmt::format("gradients do not fit in host memory: {} bytes on NVMe hold those needed last",
+                    report.spilled_gradient_bytes));
+  return {};
+}
+
+Status Core::carve_frames() {
+  const plan::HostPartition& partition = state_.partition;
+  std::span<std::byte> rest = running_->arena.span();
+  const auto take = [&rest](std::uint64_t bytes) {
+    const std::span<std::byte> taken = rest.first(bytes);
+    rest = rest.subspan(bytes);
+    return taken;
+  };
+  const auto pool = [&take](std::optional<memory::FramePool>& frames, std::uint64_t frame_bytes,
+                            std::uint32_t count) {
+    const std::uint64_t bytes = std::max<std::uint64_t>(frame_bytes, kPage);
+    frames.emplace(take(count == 0 ? 0 : bytes * count), bytes, count);
+  };
+  pool(running_->record_frames, partition.record_frame_bytes, partition.record_frames);
+  pool(running_->gradient_frames, partition.gradient_frame_bytes, partition.gradient_frames);
+  pool(running_->weight_frames, partition.weight_frame_bytes, partition.weight_frames);
+  for (std::uint32_t chunk = 0; chunk < state_.chunks.size(); ++chunk)
+    if (partition.resident[chunk])
+      state_.chunks[chunk].resident = take(state_.chunk_layout(chunk).record.bytes).data();
+  running_->exchange = rest;
+
+  running_->records = std::make_unique<Records>(state_);
+  running_->weights = std::make_unique<HostWeights>(state_, *running_->records, *running_->weight_frames);
+  running_->gather = std::make_unique<Gather>(state_, *running_->weights, gather_options_);
+  running_->gradients = std::make_unique<Gradients>(state_, *running_->records, *running_->gradient_frames);
+  running_->step = std::make_unique<Step>(state_, *running_->records, *running_->gradients,
+                                          *running_->record_frames, options_.undo);
+  return running_->gather->place_kept();
+}
+
+Status Core::fill_record(std::uint32_t chunk, std::byte* record) {
+  FillTask task(state_, options_.seed, chunk, record);
+  if (has_callback(state_, chunk)) {
+    for (std::uint32_t tile = 0; tile < task.tiles(); ++tile) task.run(tile);
+  } else {
+    state_.compute->submit(task);
+    while (!task.is_done) {
+      if (ComputeTask* finished = state_.compute->poll())
+        finished->done();
+      else if (state_.queue->poll() == 0)
+        state_.queue->wait();
+    }
+  }
+  return task.store_result(state_.chunks[chunk]);
+}
+
+Status Core::fill_records() {
+  // The loop does not turn yet: this thread owns the queue, and all frames are free.
+  Status failure;
+  for (std::uint32_t chunk = 0; chunk < state_.chunks.size() && failure.ok(); ++chunk) {
+    if (state_.chunks[chunk].resident != nullptr) {
+      failure = fill_record(chunk, state_.chunks[chunk].resident);
+      continue;
+    }
+    memory::FramePool& frames = state_.stepped(chunk) ? *running_->record_frames : *running_->weight_frames;
+    std::byte* frame = frames.try_acquire();
+    while (frame == nullptr) {
+      if (state_.queue->poll() == 0) state_.queue->wait();
+      frame = frames.try_acquire();
+    }
+    failure = fill_record(chunk, frame);
+    const std::optional<io::Place> slot = failure.ok() ? state_.store->acquire_slot(chunk) : std::nullopt;
+    if (!slot) {
+      frames.release(frame);
+      if (failure.ok())
+        failure = Status(Code::kInternal, "a new store has no free slot for " + state_.describe(chunk));
+      continue;
+    }
+    state_.chunks[chunk].current = slot;
+    running_->records->write(chunk, *slot, frame, [&failure, &frames, frame](Status status) {
+      frames.release(frame);
+      if (failure.ok() && !status.ok()) failure = std::move(status);
+    });
+  }
+  state_.queue->drain();
+  return failure;
+}
+
+}  // namespace sluice::engine

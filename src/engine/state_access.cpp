@@ -1,0 +1,365 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "engine/core.hpp"
+#include "kernels/constants.hpp"
+#include "kernels/convert.hpp"
+#include "store/checksum.hpp"
+
+namespace sluice::engine {
+namespace {
+
+bool converts(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16; }
+
+/// Requires: converts(dtype).
+void to_f32(float* target, const void* source, DType dtype, std::size_t count) {
+  if (dtype == DType::kF32)
+    std::memcpy(target, source, count * sizeof(float));
+  else if (dtype == DType::kBF16)
+    kernels::bf16_to_f32(target, static_cast<const std::uint16_t*>(source), count);
+  else
+    kernels::f16_to_f32(target, static_cast<const std::uint16_t*>(source), count);
+}
+
+void from_f32(void* target, DType dtype, const float* source, std::size_t count) {
+  if (dtype == DType::kF32)
+    std::memcpy(target, source, count * sizeof(float));
+  else if (dtype == DType::kBF16)
+    kernels::f32_to_bf16(static_cast<std::uint16_t*>(target), source, count);
+  else
+    kernels::f32_to_f16(static_cast<std::uint16_t*>(target), source, count);
+}
+
+std::optional<std::size_t> find_plane(const store::ClassLayout& of_class, store::Plane wanted) {
+  const auto found = std::ranges::find(of_class.planes, wanted, &store::PlaneFormat::plane);
+  if (found == of_class.planes.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - of_class.planes.begin());
+}
+
+/// A record's planes and one run of its elements.
+struct Elements {
+  const store::ChunkLayout& layout;
+  const store::ClassLayout& of_class;
+  std::byte* record;
+  std::uint32_t offset;
+  std::uint32_t count;
+
+  std::byte* at(std::size_t plane, std::size_t done = 0) const {
+    return record + layout.record.plane_offsets[plane] +
+           (offset + done) * dtype_bytes(of_class.planes[plane].dtype);
+  }
+};
+
+/// Planes that a view is made of. Requires: the class has the view.
+PlaneRange planes_of(const store::ClassLayout& of_class, View view) {
+  switch (view) {
+    case View::kMoment1:
+      return {*find_plane(of_class, store::Plane::kMoment1), 1};
+    case View::kMoment2:
+      return {*find_plane(of_class, store::Plane::kMoment2), 1};
+    case View::kMaster:
+      return {0, find_plane(of_class, store::Plane::kResidual) ? std::size_t{2} : 1};
+    default:
+      return {0, 1};
+  }
+}
+
+void copy_out(const Elements& elements, View view, std::byte* target, DType dtype) {
+  const PlaneRange planes = planes_of(elements.of_class, view);
+  const DType stored = elements.of_class.planes[planes.first].dtype;
+  if (planes.count == 1 && stored == dtype) {
+    std::memcpy(target, elements.at(planes.first), std::uint64_t{elements.count} * dtype_bytes(dtype));
+    return;
+  }
+  std::array<float, kernels::kTileElements> values;
+  for (std::size_t done = 0; done < elements.count; done += values.size()) {
+    const std::size_t count = std::min(values.size(), elements.count - done);
+    if (planes.count == 2)
+      kernels::join_bf16_split(values.data(), reinterpret_cast<const std::uint16_t*>(elements.at(0, done)),
+                               reinterpret_cast<const std::int16_t*>(elements.at(1, done)), count);
+    else
+      to_f32(values.data(), elements.at(planes.first, done), stored, count);
+    from_f32(target + done * dtype_bytes(dtype), dtype, values.data(), count);
+  }
+}
+
+void copy_in(const Elements& elements, View view, const std::byte* source, DType dtype) {
+  const bool split = (view == View::kWeight || view == View::kMaster) &&
+                     find_plane(elements.of_class, store::Plane::kResidual).has_value();
+  const std::size_t plane = planes_of(elements.of_class, view).first;
+  const DType stored = elements.of_class.planes[plane].dtype;
+  if (!split && stored == dtype) {
+    std::memcpy(elements.at(plane), source, std::uint64_t{elements.count} * dtype_bytes(dtype));
+    return;
+  }
+  std::array<float, kernels::kTileElements> values;
+  for (std::size_t done = 0; done < elements.count; done += values.size()) {
+    const std::size_t count = std::min(values.size(), elements.count - done);
+    to_f32(values.data(), source + done * dtype_bytes(dtype), dtype, count);
+    if (split)
+      kernels::split_bf16(reinterpret_cast<std::uint16_t*>(elements.at(0, done)),
+                          reinterpret_cast<std::int16_t*>(elements.at(1, done)), values.data(), count);
+    else
+      from_f32(elements.at(plane, done), stored, values.data(), count);
+  }
+}
+
+/// Finite masters that show an infinite weight: those whose residual takes the infinity back.
+std::uint64_t count_overflowed(const Elements& chunk) {
+  if (!find_plane(chunk.of_class, store::Plane::kResidual)) return 0;
+  const auto* weight = reinterpret_cast<const std::uint16_t*>(chunk.at(0));
+  const auto* residual = reinterpret_cast<const std::int16_t*>(chunk.at(1));
+  std::uint64_t count = 0;
+  for (std::size_t i = 0; i < chunk.count; ++i) count += (weight[i] & 0x7fff) == 0x7f80 && residual[i] != 0;
+  return count;
+}
+
+}  // namespace
+
+std::vector<Core::Region> Core::regions_of(std::uint32_t tensor, Range range) const {
+  std::vector<Region> regions;
+  const std::uint64_t last = range.first + range.count;
+  for (const store::Piece& piece : state_.layout.pieces_of(tensor)) {
+    const store::Segment& segment = state_.layout.segments()[piece.segment];
+    const std::uint64_t begin = std::max(range.first, segment.first);
+    const std::uint64_t end = std::min(last, segment.first + segment.count);
+    if (begin < end)
+      regions.push_back({.chunk = piece.chunk,
+                         .offset = segment.offset + static_cast<std::uint32_t>(begin - segment.first),
+                         .count = static_cast<std::uint32_t>(end - begin),
+                         .position = begin - range.first});
+  }
+  return regions;
+}
+
+Status Core::check_access(std::uint32_t tensor, View view, Range range, DType dtype) const {
+  const Tensor& of = state_.registry.tensors()[tensor];
+  const auto refuse = [&](std::string what) {
+    return Status(Code::kInvalidArgument, fmt::format("'{}': {}", of.name, what));
+  };
+  if (view == View::kCount) {
+    if (dtype != DType::kU64 || range.first != 0 || range.count != 1)
+      return refuse("a count is one U64, Range{0, 1}");
+    return {};
+  }
+  if (range.first > of.elements || range.count > of.elements - range.first)
+    return refuse(fmt::format("range [{}, {} + {}), accepted: within [0, {})", range.first, range.first,
+                              range.count, of.elements));
+  const bool frozen = state_.registry.frozen(tensor);
+  if (frozen && view != View::kWeight) return refuse("a frozen parameter has weights only");
+  const DType weight = state_.registry.weight_dtype(tensor);
+  if (!converts(dtype) || !converts(weight)) {
+    if (!(frozen && dtype == weight))
+      return refuse(fmt::format("dtype = {}, accepted: {}", dtype_name(dtype),
+                                converts(weight) ? "F32, BF16, F16" : dtype_name(weight)));
+  }
+  return {};
+}
+
+Status Core::between_passes() {
+  return loop().call([&](Ticket& ticket) {
+    const ActivePass* pass = training_ ? &*training_ : inner_ ? &*inner_ : nullptr;
+    loop().complete(
+        ticket, pass == nullptr
+                    ? Status()
+                    : Status(Code::kFailedPrecondition,
+                             fmt::format("pass {} is not over: read and write go between passes", pass->id)));
+  });
+}
+
+Result<std::byte*> Core::take_frame(std::uint32_t chunk) {
+  std::byte* frame = nullptr;
+  SLUICE_RETURN_IF_ERROR(loop().call([&](Ticket& ticket) {
+    if (state_.stepped(chunk)) {
+      frame = running_->record_frames->try_acquire();  // one of them: no step is under way
+      loop().complete(ticket, {});
+    } else {
+      running_->weights->borrow([&](std::byte* borrowed) {
+        frame = borrowed;
+        loop().complete(ticket, {});
+      });
+    }
+  }));
+  if (frame == nullptr) return Status(Code::kInternal, "no free record frame between passes");
+  return frame;
+}
+
+void Core::give_back_frame(std::uint32_t chunk, std::byte* frame) {
+  loop().post([this, stepped = state_.stepped(chunk), frame] {
+    if (stepped)
+      running_->record_frames->release(frame);
+    else
+      running_->weights->give_back(frame);
+  });
+}
+
+Status Core::load(std::uint32_t chunk, PlaneRange planes, std::byte* frame) {
+  SLUICE_RETURN_IF_ERROR(loop().call([&](Ticket& ticket) {
+    running_->records->read(chunk, planes, frame, io::Priority::kDemand,
+                            [&](Status status) { loop().complete(ticket, std::move(status)); });
+  }));
+  const store::ChunkLayout& layout = state_.chunk_layout(chunk);
+  for (std::size_t plane = planes.first; plane < planes.first + planes.count; ++plane) {
+    const std::uint64_t checksum =
+        store::plane_checksum(frame + layout.record.plane_offsets[plane], layout.elements,
+                              state_.class_of(chunk).planes[plane].dtype);
+    if (checksum != state_.chunks[chunk].checksums[plane]) return checksum_mismatch(state_, chunk, "state");
+  }
+  return {};
+}
+
+Status Core::with_record(std::uint32_t chunk, PlaneRange planes,
+                         const std::function<Status(std::byte*)>& use) {
+  if (std::byte* record = state_.chunks[chunk].resident) return use(record);
+  const Result<std::byte*> frame = take_frame(chunk);
+  if (!frame.ok()) return frame.status();
+  Status status = load(chunk, planes, *frame);
+  if (status.ok()) status = use(*frame);
+  give_back_frame(chunk, *frame);
+  return status;
+}
+
+Status Core::read(ParameterId parameter, View view, Range range, void* target, DType dtype) {
+  const Call call(*this, Need::kSealed);
+  if (!call.ok()) return call.status();
+  const Result<std::uint32_t> tensor = state_.registry.tensor_of(parameter);
+  if (!tensor.ok()) return tensor.status();
+  SLUICE_RETURN_IF_ERROR(check_access(*tensor, view, range, dtype));
+  std::lock_guard lock(access_mutex_);
+  SLUICE_RETURN_IF_ERROR(between_passes());
+  if (view == View::kCount) {
+    std::memcpy(target, &state_.registry.tensors()[*tensor].step_count, sizeof(std::uint64_t));
+    return {};
+  }
+  const Group& group = state_.registry.group_of(*tensor);
+  const Range own = store::shard_of(state_.registry.tensors()[*tensor].elements, group.rank, group.world);
+  if (range.count > 0 && (range.first < own.first || range.first + range.count > own.first + own.count))
+    return Status(Code::kFailedPrecondition,
+                  fmt::format("'{}': range [{}, {} + {}) is not all on rank {}, which holds [{}, {} + {})",
+                              state_.registry.tensors()[*tensor].name, range.first, range.first, range.count,
+                              group.rank, own.first, own.first, own.count));
+  for (const Region& region : regions_of(*tensor, range))
+    SLUICE_RETURN_IF_ERROR(
+        with_record(region.chunk, planes_of(state_.class_of(region.chunk), view), [&](std::byte* record) {
+          copy_out({state_.chunk_layout(region.chunk), state_.class_of(region.chunk), record, region.offset,
+                    region.count},
+                   view, static_cast<std::byte*>(target) + region.position * dtype_bytes(dtype), dtype);
+          return Status();
+        }));
+  return {};
+}
+
+Status Core::write(ParameterId parameter, View view, Range range, const void* source, DType dtype) {
+  const Call call(*this, Need::kSealed);
+  if (!call.ok()) return call.status();
+  const Result<std::uint32_t> tensor = state_.registry.tensor_of(parameter);
+  if (!tensor.ok()) return tensor.status();
+  SLUICE_RETURN_IF_ERROR(check_access(*tensor, view, range, dtype));
+  std::lock_guard lock(access_mutex_);
+  SLUICE_RETURN_IF_ERROR(between_passes());
+  SLUICE_RETURN_IF_ERROR(loop().call([&](Ticket& ticket) {
+    const std::string leases =
+        running_->gather->leases_on([&](std::uint32_t leased) { return leased == *tensor; });
+    if (!leases.empty())
+      return loop().complete(ticket, Status(Code::kFailedPrecondition,
+                                            "write() with open leases on what it changes: " + leases));
+    running_->gather->pause([&](Status) { loop().complete(ticket, {}); });
+  }));
+  Status status;
+  if (view == View::kCount) {
+    std::memcpy(&state_.registry.tensors()[*tensor].step_count, source, sizeof(std::uint64_t));
+  } else {
+    status = write_regions(*tensor, regions_of(*tensor, range), [&](const Region& region, std::byte* record) {
+      copy_in({state_.chunk_layout(region.chunk), state_.class_of(region.chunk), record, region.offset,
+               region.count},
+              view, static_cast<const std::byte*>(source) + region.position * dtype_bytes(dtype), dtype);
+    });
+  }
+  const Status resumed = loop().call([&](Ticket& ticket) {
+    running_->gather->resume();
+    loop().complete(ticket, {});
+  });
+  return status.ok() ? resumed : status;
+}
+
+Status Core::write_regions(std::uint32_t tensor, const std::vector<Region>& regions,
+                           const std::function<void(const Region&, std::byte*)>& change) {
+  struct Written {
+    std::uint32_t chunk = 0;
+    io::Place slot;
+    std::array<std::uint64_t, kMaxPlanes> checksums{};
+    std::uint64_t overflowed = 0;
+  };
+  std::vector<Written> written;
+  Status status;
+  for (const Region& region : regions) {
+    Chunk& chunk = state_.chunks[region.chunk];
+    if (chunk.resident != nullptr) continue;  // last, when nothing can fail any more
+    // A frozen chunk has one slot, and without undo so has every other.
+    const bool in_place = options_.undo == Undo::kOff || !state_.stepped(region.chunk);
+    const store::ClassLayout& of_class = state_.class_of(region.chunk);
+    const store::ChunkLayout& layout = state_.chunk_layout(region.chunk);
+    status = with_record(region.chunk, {0, of_class.planes.size()}, [&](std::byte* record) {
+      change(region, record);
+      Written next;
+      next.chunk = region.chunk;
+      for (std::size_t plane = 0; plane < of_class.planes.size(); ++plane)
+        next.checksums[plane] = store::plane_checksum(record + layout.record.plane_offsets[plane],
+                                                      layout.elements, of_class.planes[plane].dtype);
+      next.overflowed = engine::count_overflowed({layout, of_class, record, 0, layout.elements});
+      return loop().call([&](Ticket& ticket) {
+        const std::optional<io::Place> slot =
+            in_place ? chunk.current : state_.store->acquire_slot(region.chunk);
+        if (!slot)
+          return loop().complete(
+              ticket, Status(Code::kInternal, "no free slot for " + state_.describe(region.chunk)));
+        next.slot = *slot;
+        running_->records->write(region.chunk, *slot, record, [&, next, in_place](Status finished) {
+          if (finished.ok())
+            written.push_back(next);
+          else if (in_place)
+            finished = stick(finished.with_context("a write in place failed"));
+          else
+            state_.store->release_slot(next.chunk, next.slot);
+          loop().complete(ticket, std::move(finished));
+        });
+      });
+    });
+    if (!status.ok()) break;
+  }
+  if (status.ok())
+    for (const Region& region : regions)
+      if (std::byte* record = state_.chunks[region.chunk].resident) {
+        change(region, record);
+        const store::ChunkLayout& layout = state_.chunk_layout(region.chunk);
+        state_.chunks[region.chunk].overflowed =
+            engine::count_overflowed({layout, state_.class_of(region.chunk), record, 0, layout.elements});
+      }
+  const Status settled = loop().call([&](Ticket& ticket) {
+    for (const Written& next : written) {
+      Chunk& chunk = state_.chunks[next.chunk];
+      const bool moved = chunk.current->drive != next.slot.drive || chunk.current->offset != next.slot.offset;
+      if (!status.ok() && moved) {
+        state_.store->release_slot(next.chunk, next.slot);
+        continue;
+      }
+      if (moved) state_.store->release_slot(next.chunk, *chunk.current);
+      chunk.current = next.slot;
+      chunk.checksums = next.checksums;
+      chunk.overflowed = next.overflowed;
+    }
+    if (status.ok()) {
+      running_->gather->invalidate(tensor);
+      for (const Region& region : regions) running_->weights->invalidate(region.chunk);
+      count_overflowed();
+    }
+    loop().complete(ticket, {});
+  });
+  return status.ok() ? settled : status;
+}
+
+}  // namespace sluice::engine

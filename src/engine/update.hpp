@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "engine/compute.hpp"
+#include "engine/state.hpp"
+#include "kernels/adamw.hpp"
+
+namespace sluice::engine {
+
+/// The finished numbers of one step of one tensor.
+using Factors = std::variant<kernels::AdamWFactors>;
+
+/// Those of the step that makes the count `step_count`; gradients are multiplied by `gradient_factor`.
+Factors make_factors(const Optimizer& optimizer, std::uint64_t step_count, double gradient_factor);
+
+/// What one step does to which tensor: no factors, no change.
+/// Shape: by tensor.
+using StepFactors = std::vector<std::optional<Factors>>;
+
+enum class Checksums : std::uint8_t {
+  kVerifyAndRenew,  ///< a record from a drive: hashed before and after, while its tiles are in cache
+  kNone,            ///< a record that stays in memory
+};
+
+struct UpdateResult {
+  bool verified = true;                               ///< every plane hashed to what the chunk says
+  std::array<std::uint64_t, kMaxPlanes> checksums{};  ///< of the new planes
+  std::uint64_t overflowed = 0;
+};
+
+struct UpdateJob {
+  std::uint32_t chunk = 0;
+  std::byte* record = nullptr;  ///< updated in place
+  const std::byte* gradient = nullptr;
+  const StepFactors* factors = nullptr;
+  Checksums checksums = Checksums::kVerifyAndRenew;
+};
+
+/// Updates a chunk's record in place on the compute threads, in one pass over memory: a tile is hashed,
+/// updated and hashed again while it is in cache. `done` is called on the loop.
+/// Lifetime: everything the job points at stays until then.
+void update_chunk(const State& state, const UpdateJob& job, std::function<void(const UpdateResult&)> done);
+
+}  // namespace sluice::engine
