@@ -23,7 +23,7 @@ struct TrainOptions {
   std::uint64_t seed = 1;
   std::size_t sequences = 8;  ///< a micro-batch
   std::uint32_t micro_batches = 2;
-  double lr = 2e-3;
+  double lr = 3e-3;
   std::uint64_t warmup_steps = 20;
   double max_norm = 1;
   std::uint32_t threads = 0;       ///< of the optimizer; 0: all CPUs
