@@ -1,6 +1,3 @@
-if(NOT TARGET sluice_engine)
-  return()
-endif()
 # The shared library `sluice` made of all rooms, and what a consumer needs of the project: the library, its public
 # headers, a CMake package, the sluice command.
 include(CMakePackageConfigHelpers)

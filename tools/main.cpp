@@ -21,12 +21,8 @@ int main(int argc, char** argv) {
   Command chosen;
   add_doctor_command(app, chosen);
   add_nvme_command(app, chosen);
-#ifdef SLUICE_WITH_ENGINE
   add_bench_command(app, chosen);
-#endif
-#ifdef SLUICE_WITH_TRAINER
   add_train_command(app, chosen);
-#endif
 
   try {
     app.parse(argc, argv);

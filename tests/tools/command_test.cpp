@@ -28,7 +28,7 @@ TEST(Command, HelpAndVersionExitWithZero) {
   EXPECT_EQ(run_command({"--help"}).exit_code, 0);
   EXPECT_THAT(run_command({"--help"}).output, HasSubstr("--json"));
   EXPECT_EQ(run_command({"--version"}).exit_code, 0);
-  for (const char* command : {"doctor", "nvme", "bench"}) {
+  for (const char* command : {"doctor", "nvme", "bench", "train"}) {
     const CommandResult result = run_command({command, "--help"});
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_THAT(result.output, HasSubstr("--dir"));
