@@ -8,16 +8,20 @@
 #include <filesystem>
 #include <fstream>
 
-#include "child.hpp"
 #include "io/open_backend.hpp"
 #include "io/queue.hpp"
 #include "io/thread_backend.hpp"
 #include "io/uring_backend.hpp"
+#include "support/child.hpp"
+#include "support/refusal.hpp"
 #include "support/temporary_directory.hpp"
 
 namespace sluice::io {
 namespace {
 
+using sim::in_child;
+using sim::Refusal;
+using sim::refuse;
 using testing::HasSubstr;
 
 std::string opened_as(BackendKind kind) {

@@ -10,14 +10,17 @@
 #include <fstream>
 #include <random>
 
-#include "child.hpp"
 #include "io/volume.hpp"
+#include "support/child.hpp"
+#include "support/refusal.hpp"
 #include "support/sim_world.hpp"
 #include "support/temporary_directory.hpp"
 
 namespace sluice::io {
 namespace {
 
+using sim::in_child;
+using sim::refuse;
 using testing::ElementsAre;
 using testing::HasSubstr;
 

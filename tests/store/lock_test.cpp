@@ -8,13 +8,14 @@
 #include <fstream>
 #include <thread>
 
-#include "child.hpp"
 #include "store/names.hpp"
+#include "support/child.hpp"
 #include "support/temporary_directory.hpp"
 
 namespace sluice::store {
 namespace {
 
+using sim::Child;
 using testing::HasSubstr;
 
 class LockTest : public testing::Test {

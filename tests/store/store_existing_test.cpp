@@ -3,13 +3,14 @@
 #include <fstream>
 #include <thread>
 
-#include "child.hpp"
 #include "store/superblock.hpp"
 #include "store_fixture.hpp"
+#include "support/child.hpp"
 
 namespace sluice::store {
 namespace {
 
+using sim::Child;
 using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;

@@ -3,12 +3,16 @@
 
 #include <fstream>
 
-#include "child.hpp"
 #include "store_fixture.hpp"
+#include "support/child.hpp"
 
 namespace sluice::store {
 namespace {
 
+using sim::become_nobody;
+using sim::Child;
+using sim::mount_tmpfs;
+using sim::remount_read_only;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;

@@ -5,13 +5,14 @@
 
 #include <set>
 
-#include "child.hpp"
 #include "store/superblock.hpp"
 #include "store_fixture.hpp"
+#include "support/child.hpp"
 
 namespace sluice::store {
 namespace {
 
+using sim::Child;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;

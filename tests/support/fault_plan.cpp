@@ -8,6 +8,7 @@ int FaultPlan::next(const io::Request& request) {
     if (fault.op != request.op || (fault.fd != Fault::kAnyFile && fault.fd != request.fd)) continue;
     if (rule.seen++ < fault.skip || rule.hits >= fault.count || !chance(fault.probability)) continue;
     ++rule.hits;
+    ++hits_;
     return fault.error;
   }
   return 0;

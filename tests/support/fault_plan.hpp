@@ -32,6 +32,9 @@ class FaultPlan {
   void add(const Fault& fault) { rules_.push_back({fault, 0, 0}); }
   void clear() { rules_.clear(); }
 
+  /// Requests that any rule has hit, since the plan was made.
+  std::uint64_t hits() const { return hits_; }
+
   /// What happens to this request: 0 nothing, kShort, or an errno.
   int next(const io::Request& request);
   /// How many bytes a short request moves.
@@ -47,6 +50,7 @@ class FaultPlan {
 
   std::mt19937_64 random_;
   std::vector<Rule> rules_;
+  std::uint64_t hits_ = 0;
 };
 
 }  // namespace sluice::sim

@@ -1,4 +1,4 @@
-#include "child.hpp"
+#include "support/child.hpp"
 
 #include <fcntl.h>
 #include <grp.h>
@@ -9,10 +9,11 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdio>
 #include <stdexcept>
 #include <utility>
 
-namespace sluice::store {
+namespace sluice::sim {
 
 Child::Child(const std::function<std::string()>& body) {
   int ends[2];
@@ -51,6 +52,26 @@ void Child::kill() {
   pid_ = -1;
 }
 
+std::string in_child(const std::function<std::string()>& body) {
+  std::array<int, 2> pipe = {};
+  if (::pipe(pipe.data()) != 0) return "died: no pipe";
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const std::string said = body();
+    ::_exit(::write(pipe[1], said.data(), said.size()) == static_cast<ssize_t>(said.size()) ? 0 : 1);
+  }
+  ::close(pipe[1]);
+  std::string said;
+  std::array<char, 4096> part;
+  for (ssize_t got; (got = ::read(pipe[0], part.data(), part.size())) > 0;)
+    said.append(part.data(), static_cast<std::size_t>(got));
+  ::close(pipe[0]);
+  int outcome = 0;
+  ::waitpid(child, &outcome, 0);
+  return outcome == 0 ? said : "died: " + std::to_string(outcome) + " " + said;
+}
+
 bool become_nobody() {
   constexpr uid_t kNobody = 65534;
   if (::geteuid() != 0) return true;
@@ -66,4 +87,4 @@ bool remount_read_only(const std::string& path) {
   return ::mount("none", path.c_str(), "tmpfs", MS_REMOUNT | MS_RDONLY, nullptr) == 0;
 }
 
-}  // namespace sluice::store
+}  // namespace sluice::sim

@@ -6,7 +6,10 @@
 #include <functional>
 #include <string>
 
-namespace sluice::store {
+namespace sluice::sim {
+
+/// Runs `body` in a forked child. Returns: what it returned; "died: …" when it did not get that far.
+std::string in_child(const std::function<std::string()>& body);
 
 /// A forked process that runs `body`, tells what it returned, then stays until kill() without any destructor.
 class Child {
@@ -38,4 +41,4 @@ bool mount_tmpfs(const std::string& path, std::uint64_t bytes);
 /// Makes what mount_tmpfs() mounted read-only.
 bool remount_read_only(const std::string& path);
 
-}  // namespace sluice::store
+}  // namespace sluice::sim

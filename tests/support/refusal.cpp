@@ -1,36 +1,12 @@
-#include "child.hpp"
+#include "support/refusal.hpp"
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <array>
 #include <cstddef>
-#include <cstdio>
 
-namespace sluice::io {
-
-std::string in_child(const std::function<std::string()>& body) {
-  std::array<int, 2> pipe = {};
-  if (::pipe(pipe.data()) != 0) return "died: no pipe";
-  std::fflush(nullptr);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    const std::string said = body();
-    ::_exit(::write(pipe[1], said.data(), said.size()) == static_cast<ssize_t>(said.size()) ? 0 : 1);
-  }
-  ::close(pipe[1]);
-  std::string said;
-  std::array<char, 4096> part;
-  for (ssize_t got; (got = ::read(pipe[0], part.data(), part.size())) > 0;)
-    said.append(part.data(), static_cast<std::size_t>(got));
-  ::close(pipe[0]);
-  int outcome = 0;
-  ::waitpid(child, &outcome, 0);
-  return outcome == 0 ? said : "died: " + std::to_string(outcome) + " " + said;
-}
+namespace sluice::sim {
 
 bool refuse(const std::vector<Refusal>& refusals) {
   std::vector<sock_filter> program;
@@ -60,4 +36,4 @@ bool refuse(const std::vector<Refusal>& refusals) {
          ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
 }
 
-}  // namespace sluice::io
+}  // namespace sluice::sim

@@ -1,14 +1,9 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <string>
 #include <vector>
 
-namespace sluice::io {
-
-/// Runs `body` in a forked child. Returns: what it returned; "died: …" when it did not get that far.
-std::string in_child(const std::function<std::string()>& body);
+namespace sluice::sim {
 
 /// A system call that the kernel refuses with `error`: always, or by one argument's low 32 bits.
 struct Refusal {
@@ -24,4 +19,4 @@ struct Refusal {
 /// Returns: whether it worked.
 bool refuse(const std::vector<Refusal>& refusals);
 
-}  // namespace sluice::io
+}  // namespace sluice::sim
