@@ -376,7 +376,8 @@ Status Core::fill_records() {
       if (state_.queue->poll() == 0) state_.queue->wait();
       frame = frames.try_acquire();
     }
-    failure = fill_record(chunk, frame);
+    // Writes that fail meanwhile set `failure` too.
+    if (Status filled = fill_record(chunk, frame); failure.ok()) failure = std::move(filled);
     const std::optional<io::Place> slot = failure.ok() ? state_.store->acquire_slot(chunk) : std::nullopt;
     if (!slot) {
       frames.release(frame);
