@@ -295,6 +295,7 @@ Status Core::write_regions(std::uint32_t tensor, const std::vector<Region>& regi
     std::uint64_t overflowed = 0;
   };
   std::vector<Written> written;
+  bool overwriting = false;  // a slot that is current
   Status status;
   for (const Region& region : regions) {
     Chunk& chunk = state_.chunks[region.chunk];
@@ -318,18 +319,21 @@ Status Core::write_regions(std::uint32_t tensor, const std::vector<Region>& regi
           return loop().complete(
               ticket, Status(Code::kInternal, "no free slot for " + state_.describe(region.chunk)));
         next.slot = *slot;
+        overwriting = overwriting || in_place;
         running_->records->write(region.chunk, *slot, record, [&, next, in_place](Status finished) {
           if (finished.ok())
             written.push_back(next);
-          else if (in_place)
-            finished = stick(finished.with_context("a write in place failed"));
-          else
+          else if (!in_place)
             state_.store->release_slot(next.chunk, next.slot);
           loop().complete(ticket, std::move(finished));
         });
       });
     });
-    if (!status.ok()) break;
+    if (!status.ok()) {
+      // What was written over its own slot cannot be taken back.
+      if (overwriting) status = stick(status.with_context("a write in place failed"));
+      break;
+    }
   }
   if (status.ok())
     for (const Region& region : regions)
