@@ -279,6 +279,7 @@ void Gather::follow(Follower* pass) {
 bool Gather::start_ahead(std::uint32_t tensor, plan::Distance needed_in) {
   Entry& entry = entries_[tensor];
   if (entry.where != Where::kAbsent) return true;
+  if (!entry.failure.ok()) return true;  // a broken drive is asked again only when somebody waits
   // Room on paper first: ranges in flight cannot be taken back, and a fetch must never wait for them.
   if (bytes_of(tensor) > options_.read_ahead_bytes - std::min(ahead_bytes_, options_.read_ahead_bytes))
     return false;
@@ -310,6 +311,7 @@ void Gather::resume() {
 
 void Gather::invalidate(std::uint32_t tensor) {
   if (entries_[tensor].where == Where::kReady) evict(tensor);
+  entries_[tensor].failure = {};
 }
 
 std::string Gather::describe(std::uint64_t lease, const OpenLease& open) const {

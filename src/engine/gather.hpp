@@ -79,7 +79,7 @@ class Gather {
     std::uint64_t offset = 0;
     std::uint32_t pins = 0;
     std::size_t pieces_left = 0;
-    Status failure;
+    Status failure;  // of the last filling
     std::vector<Done> waiting;
   };
   struct OpenLease {
