@@ -1,14 +1,18 @@
 #include "engine/compute.hpp"
 
-#include <oneapi/tbb/blocked_range.h>
 #include <oneapi/tbb/info.h>
 #include <oneapi/tbb/parallel_for.h>
 #include <oneapi/tbb/task_arena.h>
 
+#include <algorithm>
 #include <condition_variable>
+#include <deque>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
+
+#include "memory/thread.hpp"
 
 namespace sluice::engine {
 namespace {
@@ -16,56 +20,77 @@ namespace {
 /// More than any machine has; a larger number is a mistake in the options.
 constexpr std::uint32_t kMaxThreads = 4096;
 
+/// One thread takes the tasks in turn; workers of oneTBB join it for the tiles of each. That thread is one of the
+/// arena's own, so the shared workers, one fewer than there are CPUs, are enough for every CPU.
 class ThreadCompute final : public Compute {
  public:
   ThreadCompute(std::uint32_t threads, std::function<void()> wake)
       : threads_(threads),
         wake_(std::move(wake)),
-        arena_(static_cast<int>(threads), /*reserved_for_masters=*/0) {
-    arena_.initialize();
-  }
+        arena_(static_cast<int>(threads), /*reserved_for_masters=*/1) {}
 
   ~ThreadCompute() override {
-    std::unique_lock lock(mutex_);
-    idle_.wait(lock, [&] { return running_ == 0; });
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    submitted_.notify_one();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  Status start() {
+    Result<std::thread> thread =
+        memory::start_thread("sluice-compute", [this] { arena_.execute([this] { run(); }); });
+    if (!thread.ok()) return thread.status();
+    thread_ = std::move(thread).value();
+    return {};
   }
 
   void submit(ComputeTask& task) override {
     {
       std::lock_guard lock(mutex_);
-      ++running_;
+      waiting_.push_back(&task);
     }
-    arena_.enqueue([this, &task] { run(task); });
+    submitted_.notify_one();
   }
 
   ComputeTask* poll() override {
     std::lock_guard lock(mutex_);
-    ComputeTask* task = std::exchange(finished_, nullptr);
-    if (task != nullptr) finished_ = std::exchange(task->next, nullptr);
+    if (finished_.empty()) return nullptr;
+    ComputeTask* task = finished_.front();
+    finished_.pop_front();
     return task;
   }
 
   std::uint32_t threads() const override { return threads_; }
 
  private:
-  void run(ComputeTask& task) {
-    oneapi::tbb::parallel_for(std::uint32_t{0}, task.tiles(), [&](std::uint32_t tile) { task.run(tile); });
-    task.finish();
-    std::lock_guard lock(mutex_);
-    task.next = std::exchange(finished_, &task);
-    // Under the lock: the destructor, and with it what wake_ refers to, waits for this thread to be out of
-    // here.
-    wake_();
-    if (--running_ == 0) idle_.notify_all();
+  void run() {
+    for (;;) {
+      std::unique_lock lock(mutex_);
+      submitted_.wait(lock, [&] { return stopping_ || !waiting_.empty(); });
+      if (waiting_.empty()) return;
+      ComputeTask& task = *waiting_.front();
+      waiting_.pop_front();
+      lock.unlock();
+      oneapi::tbb::parallel_for(std::uint32_t{0}, task.tiles(), [&](std::uint32_t tile) { task.run(tile); });
+      task.finish();
+      lock.lock();
+      finished_.push_back(&task);
+      lock.unlock();
+      wake_();
+    }
   }
 
   const std::uint32_t threads_;
   const std::function<void()> wake_;
   std::mutex mutex_;
-  std::condition_variable idle_;
-  ComputeTask* finished_ = nullptr;
-  std::uint32_t running_ = 0;
+  std::condition_variable submitted_;
+  std::deque<ComputeTask*> waiting_;   // guarded by mutex_
+  std::deque<ComputeTask*> finished_;  // guarded by mutex_
+  bool stopping_ = false;              // guarded by mutex_
   oneapi::tbb::task_arena arena_;
+  std::thread thread_;
 };
 
 }  // namespace
@@ -76,8 +101,10 @@ Result<std::unique_ptr<Compute>> make_thread_compute(std::uint32_t threads, std:
                   "threads = " + std::to_string(threads) + ", accepted: 0.." + std::to_string(kMaxThreads));
   // oneTBB's default concurrency is the affinity mask's.
   const auto available = static_cast<std::uint32_t>(oneapi::tbb::info::default_concurrency());
-  return std::unique_ptr<Compute>(std::make_unique<ThreadCompute>(
-      threads == 0 ? available : std::min(threads, available), std::move(wake)));
+  auto compute = std::make_unique<ThreadCompute>(threads == 0 ? available : std::min(threads, available),
+                                                 std::move(wake));
+  SLUICE_RETURN_IF_ERROR(compute->start());
+  return std::unique_ptr<Compute>(std::move(compute));
 }
 
 }  // namespace sluice::engine

@@ -23,8 +23,6 @@ class ComputeTask {
   virtual void finish() {}
   /// Back on the loop.
   virtual void done() = 0;
-
-  ComputeTask* next = nullptr;  ///< the seam's while it holds the task
 };
 
 /// The seam to the CPUs: real threads, or a simulation.
@@ -41,8 +39,8 @@ class Compute {
   virtual std::uint32_t threads() const = 0;
 };
 
-/// A oneTBB arena of `threads` threads (0: every CPU of the affinity mask). `wake` is called from any thread
-/// when a task has finished.
+/// `threads` threads (0: every CPU of the affinity mask), workers of oneTBB but for one; they sleep without
+/// work. `wake` is called from any thread when a task has finished.
 Result<std::unique_ptr<Compute>> make_thread_compute(std::uint32_t threads, std::function<void()> wake);
 
 }  // namespace sluice::engine

@@ -3,16 +3,64 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/tile_hash.hpp"
 #include "store/checksum.hpp"
 
 namespace sluice::engine {
 namespace {
 
-/// Elements [first, last) of a chunk.
-struct Span {
-  std::size_t first = 0;
-  std::size_t last = 0;
+using Digests = std::array<std::uint64_t, kMaxPlanes>;
+
+/// What a policy's update needs to know of its kernel: its planes in a record, and how they are hashed.
+struct Bf16Split {
+  using Planes = kernels::Bf16SplitPlanes;
+  using Hashers = kernels::Bf16SplitHashers;
+  using Hashing = kernels::Bf16SplitHashing;
+
+  static Planes planes(std::byte* record, const std::vector<std::uint64_t>& offsets) {
+    return {reinterpret_cast<std::uint16_t*>(record + offsets[0]),
+            reinterpret_cast<std::int16_t*>(record + offsets[1]),
+            reinterpret_cast<float*>(record + offsets[2]), reinterpret_cast<float*>(record + offsets[3])};
+  }
+  static void hash(Hashers& hashers, const Planes& planes, std::size_t elements) {
+    hashers.weight.update(planes.weight, elements * sizeof *planes.weight);
+    hashers.residual.update(planes.residual, elements * sizeof *planes.residual);
+    hashers.moment1.update(planes.moment1, elements * sizeof *planes.moment1);
+    hashers.moment2.update(planes.moment2, elements * sizeof *planes.moment2);
+  }
+  static Digests digests(const Hashers& hashers) {
+    return {hashers.weight.digest(), hashers.residual.digest(), hashers.moment1.digest(),
+            hashers.moment2.digest()};
+  }
+  static std::uint64_t update(const Planes& planes, const void* gradient, kernels::GradientPlane plane,
+                              std::size_t elements, const kernels::AdamWFactors& factors,
+                              const Hashing& hashing) {
+    return kernels::adamw_bf16_split(planes, gradient, plane, elements, factors, hashing);
+  }
+};
+
+struct Fp32 {
+  using Planes = kernels::Fp32Planes;
+  using Hashers = kernels::Fp32Hashers;
+  using Hashing = kernels::Fp32Hashing;
+
+  static Planes planes(std::byte* record, const std::vector<std::uint64_t>& offsets) {
+    return {reinterpret_cast<float*>(record + offsets[0]), reinterpret_cast<float*>(record + offsets[1]),
+            reinterpret_cast<float*>(record + offsets[2])};
+  }
+  static void hash(Hashers& hashers, const Planes& planes, std::size_t elements) {
+    hashers.weight.update(planes.weight, elements * sizeof *planes.weight);
+    hashers.moment1.update(planes.moment1, elements * sizeof *planes.moment1);
+    hashers.moment2.update(planes.moment2, elements * sizeof *planes.moment2);
+  }
+  static Digests digests(const Hashers& hashers) {
+    return {hashers.weight.digest(), hashers.moment1.digest(), hashers.moment2.digest()};
+  }
+  static std::uint64_t update(const Planes& planes, const void* gradient, kernels::GradientPlane plane,
+                              std::size_t elements, const kernels::AdamWFactors& factors,
+                              const Hashing& hashing) {
+    kernels::adamw_fp32(planes, gradient, plane, elements, factors, hashing);
+    return 0;
+  }
 };
 
 class UpdateTask final : public ComputeTask {
@@ -33,19 +81,10 @@ class UpdateTask final : public ComputeTask {
   std::uint32_t tiles() const override { return static_cast<std::uint32_t>(tiles_); }
 
   void run(std::uint32_t tile) override {
-    const store::TileExtent extent = store::tile_extent(chunk_.elements, tile);
-    const Span span{extent.first, std::size_t{extent.first} + extent.count};
-    if (!before_.empty()) hash(before_, tile, span);
-    const std::span<const store::Segment> segments = state_.layout.segments_of(job_.chunk);
-    auto segment = std::ranges::upper_bound(segments, span.first, {}, &store::Segment::offset);
-    if (segment != segments.begin()) --segment;
-    for (; segment != segments.end() && segment->offset < span.last; ++segment) {
-      const std::optional<Factors>& factors = (*job_.factors)[segment->parameter];
-      const Span part{std::max<std::size_t>(span.first, segment->offset),
-                      std::min<std::size_t>(span.last, std::size_t{segment->offset} + segment->count)};
-      if (factors && part.first < part.last) overflowed_[tile] += update(part, *factors);
-    }
-    if (!after_.empty()) hash(after_, tile, span);
+    if (class_.policy == Policy::kBf16Split)
+      run_as<Bf16Split>(tile);
+    else
+      run_as<Fp32>(tile);
   }
 
   void finish() override {
@@ -67,35 +106,49 @@ class UpdateTask final : public ComputeTask {
   }
 
  private:
-  /// Where element `first` of a plane is.
-  template <class T>
-  T* at(std::size_t plane, std::size_t first) const {
-    return reinterpret_cast<T*>(job_.record + chunk_.record.plane_offsets[plane]) + first;
-  }
+  /// Goes through a tile in order of elements: what has factors is updated, the rest stays, and all of it is hashed as it was
+  /// and as it is.
+  template <class Kernel>
+  void run_as(std::uint32_t tile) {
+    const store::TileExtent extent = store::tile_extent(chunk_.elements, tile);
+    const std::size_t last = std::size_t{extent.first} + extent.count;
+    const typename Kernel::Planes planes = Kernel::planes(job_.record, chunk_.record.plane_offsets);
+    const auto gradient_plane =
+        *class_.gradient == DType::kBF16 ? kernels::GradientPlane::kBF16 : kernels::GradientPlane::kF32;
+    const bool hashed = job_.checksums == Checksums::kVerifyAndRenew;
+    typename Kernel::Hashers read, written;
+    std::size_t position = extent.first;
+    const auto keep_until = [&](std::size_t end) {
+      if (hashed && position < end) {
+        Kernel::hash(read, kernels::planes_from(planes, position), end - position);
+        Kernel::hash(written, kernels::planes_from(planes, position), end - position);
+      }
+      position = end;
+    };
 
-  void hash(std::vector<std::uint64_t>& hashes, std::uint32_t tile, Span span) const {
+    const std::span<const store::Segment> segments = state_.layout.segments_of(job_.chunk);
+    auto segment = std::ranges::upper_bound(segments, extent.first, {}, &store::Segment::offset);
+    if (segment != segments.begin()) --segment;
+    for (; segment != segments.end() && segment->offset < last; ++segment) {
+      const std::optional<Factors>& factors = (*job_.factors)[segment->parameter];
+      const std::size_t begin = std::max<std::size_t>(position, segment->offset);
+      const std::size_t end = std::min<std::size_t>(last, std::size_t{segment->offset} + segment->count);
+      if (!factors || begin >= end) continue;
+      keep_until(begin);
+      typename Kernel::Hashing hashing;
+      if (hashed) hashing = {&read, &written};
+      overflowed_[tile] += Kernel::update(
+          kernels::planes_from(planes, begin), job_.gradient + begin * dtype_bytes(*class_.gradient),
+          gradient_plane, end - begin, std::get<kernels::AdamWFactors>(*factors), hashing);
+      position = end;
+    }
+    keep_until(last);
+    if (!hashed) return;
+    const Digests before = Kernel::digests(read), after = Kernel::digests(written);
     for (std::size_t plane = 0; plane < class_.planes.size(); ++plane) {
-      const std::size_t element_bytes = dtype_bytes(class_.planes[plane].dtype);
-      hashes[plane * tiles_ + tile] = kernels::hash_bytes(at<std::byte>(plane, span.first * element_bytes),
-                                                          (span.last - span.first) * element_bytes);
+      before_[plane * tiles_ + tile] = before[plane];
+      after_[plane * tiles_ + tile] = after[plane];
     }
-  }
-
-  std::uint64_t update(Span part, const Factors& factors) const {
-    const bool bf16 = *class_.gradient == DType::kBF16;
-    const std::byte* gradient = job_.gradient + part.first * dtype_bytes(*class_.gradient);
-    const auto plane = bf16 ? kernels::GradientPlane::kBF16 : kernels::GradientPlane::kF32;
-    const std::size_t count = part.last - part.first;
-    const auto& adamw = std::get<kernels::AdamWFactors>(factors);
-    if (class_.policy == Policy::kBf16Split) {
-      const kernels::Bf16SplitPlanes planes{at<std::uint16_t>(0, part.first), at<std::int16_t>(1, part.first),
-                                            at<float>(2, part.first), at<float>(3, part.first)};
-      return kernels::adamw_bf16_split(planes, gradient, plane, count, adamw);
-    }
-    const kernels::Fp32Planes planes{at<float>(0, part.first), at<float>(1, part.first),
-                                     at<float>(2, part.first)};
-    kernels::adamw_fp32(planes, gradient, plane, count, adamw);
-    return 0;
   }
 
   const State& state_;

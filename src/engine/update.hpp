@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -25,7 +26,7 @@ Factors make_factors(const Optimizer& optimizer, std::uint64_t step_count, doubl
 using StepFactors = std::vector<std::optional<Factors>>;
 
 enum class Checksums : std::uint8_t {
-  kVerifyAndRenew,  ///< a record from a drive: hashed before and after, while its tiles are in cache
+  kVerifyAndRenew,  ///< a record from a drive: hashed before and after
   kNone,            ///< a record that stays in memory
 };
 
@@ -43,8 +44,9 @@ struct UpdateJob {
   Checksums checksums = Checksums::kVerifyAndRenew;
 };
 
-/// Updates a chunk's record in place on the compute threads, in one pass over memory: a tile is hashed,
-/// updated and hashed again while it is in cache. `done` is called on the loop.
+/// Updates a chunk's record in place on the compute threads, in one pass over memory: a tile's
+/// bytes are hashed as they were and as they are by the kernel that updates them. `done` is called on the
+/// loop.
 /// Lifetime: everything the job points at stays until then.
 void update_chunk(const State& state, const UpdateJob& job, std::function<void(const UpdateResult&)> done);
 
