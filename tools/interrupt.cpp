@@ -2,6 +2,7 @@
 
 #include <array>
 #include <csignal>
+#include <cstddef>
 #include <cstring>
 #include <string>
 
@@ -13,7 +14,7 @@ volatile std::sig_atomic_t g_signal = 0;
 
 void note(int signal) {
   g_signal = signal;
-  for (const int other : kSignals) std::signal(other, SIG_DFL);
+  std::signal(signal, SIG_DFL);
 }
 
 }  // namespace
@@ -23,11 +24,14 @@ Interrupt::Interrupt() {
   struct sigaction action = {};
   action.sa_handler = note;
   action.sa_flags = SA_RESTART;
-  for (const int signal : kSignals) sigaction(signal, &action, nullptr);
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    sigaction(kSignals[i], nullptr, &previous_[i]);
+    if (previous_[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+  }
 }
 
 Interrupt::~Interrupt() {
-  for (const int signal : kSignals) std::signal(signal, SIG_DFL);
+  for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &previous_[i], nullptr);
 }
 
 Status Interrupt::check() {

@@ -1,5 +1,9 @@
 #pragma once
 
+#include <signal.h>
+
+#include <array>
+
 #include "sluice/status.hpp"
 
 namespace sluice::tools {
@@ -15,6 +19,9 @@ class Interrupt {
 
   /// Errors: kAborted naming the signal, once one has come.
   static Status check();
+
+ private:
+  std::array<struct sigaction, 3> previous_{};
 };
 
 }  // namespace sluice::tools
