@@ -1,11 +1,18 @@
 #include <iostream>
 
 #include "tools/command.hpp"
+#include "tools/interrupt.hpp"
 
 namespace {
 
 constexpr int kFailed = 1;
 constexpr int kBadUsage = 2;
+constexpr int kInterrupted = 130;  // as shells count it: 128 and the signal
+
+int exit_code(sluice::Code code) {
+  if (code == sluice::Code::kInvalidArgument) return kBadUsage;
+  return sluice::tools::Interrupt::check().ok() ? kFailed : kInterrupted;
+}
 
 }  // namespace
 
@@ -32,7 +39,7 @@ int main(int argc, char** argv) {
   const auto result = chosen();
   if (!result.ok()) {
     std::cerr << "sluice: " << result.status().to_string() << '\n';
-    return result.status().code() == sluice::Code::kInvalidArgument ? kBadUsage : kFailed;
+    return exit_code(result.status().code());
   }
   if (json) std::cout << result->dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
   return std::cout.good() ? 0 : kFailed;

@@ -130,7 +130,9 @@ std::string result_text(const TrainReport& report) {
         report.unigram_entropy - report.validation_loss);
   }
   if (!report.sample.empty()) {
-    text += fmt::format("sample, going on from held-out text:\n  {} | {}\n", report.prompt, report.sample);
+    std::string line = report.prompt + " | " + report.sample;
+    std::ranges::replace(line, '\n', ' ');
+    text += "sample, going on from held-out text:\n  " + line + '\n';
   }
   return text;
 }
@@ -255,7 +257,11 @@ void add_engine_options(CLI::App& command, TrainArguments& arguments) {
           "A directory on a drive; repeat it, one a drive; none: all "
           "state stays in host memory");
   const auto check_host = [](const std::string& text) {
-    return text == kLeast ? std::string() : check_budget(text);
+    if (text == kLeast || check_budget(text).empty()) return std::string();
+    return fmt::format(
+        "'{}' is not a budget; accepted: a size such as 512MiB, a part of the state such as 0.25x, "
+        "unlimited, least",
+        text);
   };
   command
       .add_option("--host-memory", arguments.host_memory,

@@ -41,15 +41,13 @@ void TrainProgress::report(const trainer::StepReport& step) {
       seconds(now - start_) / static_cast<double>(step.step) * static_cast<double>(steps_ - step.step);
   const auto left = static_cast<std::uint64_t>(left_s);
   std::cerr << fmt::format(
-                   "{}step {}/{}  loss {:.4f}  {:.0f} tokens/s  read {:.2f} GB/s  written {:.2f} GB/s  "
-                   "stalled {:.0f} %  "
-                   "updating {:.0f} %  {}:{:02} left{}",
+                   "{}{}/{}  loss {:.3f}  {:.0f} tokens/s  in {:.2f} out {:.2f} GB/s  stalled {:.0f}%  "
+                   "{}:{:02} left{}",
                    on_terminal_ ? "\r\033[K" : "", step.step, steps_, step.loss,
                    per_second(step.step, last_step_) * static_cast<double>(bytes_per_step_),
                    per_second(bytes_read(step.stats), bytes_read(last_stats_)) / 1e9,
                    per_second(bytes_written(step.stats), bytes_written(last_stats_)) / 1e9,
-                   100 * (stalled_s(step.stats) - stalled_s(last_stats_)) / passed,
-                   100 * (step.stats.step_seconds - last_stats_.step_seconds) / passed, left / 60, left % 60,
+                   100 * (stalled_s(step.stats) - stalled_s(last_stats_)) / passed, left / 60, left % 60,
                    on_terminal_ && !last ? "" : "\n")
             << std::flush;
   last_time_ = now;

@@ -19,12 +19,12 @@ struct TrainOptions {
   std::optional<std::uint64_t> host_memory_bytes;    ///< null: the smallest that seal() accepts
   std::optional<std::uint64_t> device_memory_bytes;  ///< null: room for four of the largest parts
   Shape shape;
-  std::uint64_t steps = 300;
+  std::uint64_t steps = 600;
   std::uint64_t seed = 1;
-  std::size_t sequences = 8;  ///< a micro-batch
+  std::size_t sequences = 4;  ///< a micro-batch
   std::uint32_t micro_batches = 2;
   double lr = 3e-3;
-  std::uint64_t warmup_steps = 20;
+  std::uint64_t warmup_steps = 40;
   double max_norm = 1;
   std::uint32_t threads = 0;       ///< of the optimizer; 0: all CPUs
   std::uint32_t gemm_threads = 0;  ///< of the model; 0: all CPUs
