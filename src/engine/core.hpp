@@ -167,7 +167,8 @@ class Core : public std::enable_shared_from_this<Core> {
   enum class Outcome : std::uint8_t { kFinished, kAborted };
   void finish_pass(std::uint64_t pass, Outcome outcome);
   Result<std::vector<std::uint32_t>> tensors_of(std::span<const ParameterId> parameters) const;
-  Status gather_shards(const std::vector<std::uint32_t>& tensors);
+  /// Brings the other ranks' shards of pinned tensors, when every rank has its own.
+  Status gather_shards(const std::vector<std::uint32_t>& tensors, Status local);
   Status drop_pass(std::uint64_t pass, Outcome outcome);
 
   // contributions.cpp
@@ -236,7 +237,6 @@ class Core : public std::enable_shared_from_this<Core> {
   GatherOptions gather_options_;
   std::uint64_t device_bytes_ = 0;
   std::uint32_t grid_bytes_ = 4096;
-  bool several_ranks_ = false;
 
   // The loop's.
   std::map<std::string, Phase, std::less<>> phases_;

@@ -128,11 +128,8 @@ Result<std::shared_ptr<LeaseState>> Core::fetch(std::uint64_t pass, std::span<co
       loop().complete(ticket, std::move(fetched));
     });
   });
-  if (several_ranks_) {
-    status = agree(*communicator_, std::move(status));
-    if (status.ok()) status = gather_shards(*tensors);
-    if (!status.ok() && lease != 0) release(lease, {});
-  }
+  status = gather_shards(*tensors, std::move(status));
+  if (!status.ok() && lease != 0) release(lease, {});
   state_.counters.fetch_wait_ns += static_cast<std::uint64_t>(parts_.now_ns() - begin_ns);
   if (!status.ok()) return status;
 
@@ -147,21 +144,28 @@ Result<std::shared_ptr<LeaseState>> Core::fetch(std::uint64_t pass, std::span<co
   return state;
 }
 
-Status Core::gather_shards(const std::vector<std::uint32_t>& tensors) {
+Status Core::gather_shards(const std::vector<std::uint32_t>& tensors, Status local) {
   for (const Group& group : state_.registry.groups()) {
     if (group.world == 1) continue;
     std::vector<GatheredShards> shards;
     std::vector<std::uint32_t> gathered;
+    bool concerned = false;
     for (std::uint32_t tensor : tensors) {
-      if (&state_.registry.group_of(tensor) != &group || running_->gather->gathered(tensor)) continue;
+      if (&state_.registry.group_of(tensor) != &group) continue;
+      concerned = true;
+      if (!local.ok() || running_->gather->gathered(tensor)) continue;
       shards.push_back({running_->gather->range(tensor), Gather::range_bytes(state_, tensor) / group.world});
       gathered.push_back(tensor);
     }
-    if (shards.empty()) continue;
-    SLUICE_RETURN_IF_ERROR(group.options.communicator->all_gather(shards));
+    if (!concerned) continue;
+    // A rank that could not read its own shards takes part in the agreement, so that nobody waits for it.
+    local = agree(*group.options.communicator, std::move(local));
+    if (!local.ok() || shards.empty()) continue;
+    local = group.options.communicator->all_gather(shards);
+    if (!local.ok()) continue;
     for (std::uint32_t tensor : gathered) running_->gather->set_gathered(tensor);
   }
-  return {};
+  return local;
 }
 
 void Core::release(std::uint64_t lease, Stream) {

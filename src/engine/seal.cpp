@@ -77,8 +77,6 @@ Result<SealReport> Core::seal() {
   if (!call.ok()) return call.status();
   if (running_) return Status(Code::kFailedPrecondition, "seal() has failed before; make a new engine");
   running_ = std::make_unique<Running>();
-  for (const Group& group : state_.registry.groups()) several_ranks_ = several_ranks_ || group.world > 1;
-  several_ranks_ = several_ranks_ || communicator_->world() > 1;
 
   SealReport report;
   Status status = agree(*communicator_, lay_out(report));
