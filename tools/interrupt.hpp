@@ -9,7 +9,9 @@
 namespace sluice::tools {
 
 /// While one lives, the first SIGINT, SIGTERM or SIGHUP is noted instead of ending the process, so that a
-/// command can remove what it made; the second one ends it. Threads: one at a time in a process.
+/// command can remove what it made; the same one again ends it. A signal that is ignored stays ignored.
+///
+/// Threads: one at a time in a process.
 class Interrupt {
  public:
   Interrupt();
