@@ -30,21 +30,21 @@ using InitialCallback = std::function<Status(Range range, DType dtype, void* tar
 using Initial = std::variant<Zeros, Constant, Normal, InitialCallback>;
 
 struct GroupOptions {
-  std::string name;
+  std::string name = {};
   Policy policy = Policy::kBf16Split;
-  Optimizer optimizer;  ///< ignored by a frozen group
+  Optimizer optimizer = {};  ///< ignored by a frozen group
   GradientStorage gradient = GradientStorage::kFp32;
-  std::shared_ptr<Communicator> communicator;  ///< null: the engine's
+  std::shared_ptr<Communicator> communicator = {};  ///< null: the engine's
   DType frozen_dtype = DType::kBF16;
   /// Parameters whose gathered weights are smaller stay gathered in device memory, as with Residency::kDevice.
   std::uint64_t keep_gathered_below_bytes = 0;
 };
 
 struct ParameterOptions {
-  std::string name;                 ///< unique in the engine, not empty
-  std::vector<std::int64_t> shape;  ///< {} is a scalar; a dimension of 0 gives 0 elements
-  GroupId group;
-  Initial initial;
+  std::string name = {};                 ///< unique in the engine, not empty
+  std::vector<std::int64_t> shape = {};  ///< {} is a scalar; a dimension of 0 gives 0 elements
+  GroupId group = {};
+  Initial initial = Zeros{};
   Residency residency = Residency::kPlanned;
 };
 
@@ -56,7 +56,7 @@ enum class IoBackend : std::uint8_t {
 
 struct IoOptions {
   IoBackend backend = IoBackend::kAuto;
-  std::uint32_t queue_depth = 32;         ///< pieces in flight a drive; 1..4096
+  std::uint32_t queue_depth = 32;          ///< pieces in flight a drive; 1..4096
   std::uint32_t piece_bytes = 1024 << 10;  ///< a transfer is cut into pieces of this size; 4 KiB..1 GiB
 };
 
@@ -64,18 +64,18 @@ struct IoOptions {
 inline constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
 
 struct EngineOptions {
-  std::vector<std::string> directories;  ///< one a drive; none: no NVMe tier
-  std::uint64_t host_budget_bytes = 0;   ///< pinned host memory; 0 is refused; kUnlimited: all that the state needs
+  std::vector<std::string> directories = {};  ///< one a drive; none: no NVMe tier
+  std::uint64_t host_budget_bytes = 0;  ///< pinned host memory; 0 is refused; kUnlimited: all the state needs
   std::uint64_t device_budget_bytes = 0;  ///< gathered weights; 0 is refused; kUnlimited: all weights at once
   std::uint64_t nvme_budget_bytes = 0;    ///< 0: what the store needs
   std::uint64_t max_fetch_bytes = 0;      ///< held by leases at once; 0: half the device budget
   std::uint32_t chunk_elements = 1 << 20;  ///< a multiple of 16 Ki, at most 1 Gi
-  std::uint32_t keep_commits = 0;          ///< 0: a scratch store, gone with its run; this version takes 0 alone
-  std::uint32_t threads = 0;               ///< of the optimizer; 0: all CPUs of the affinity mask
+  std::uint32_t keep_commits = 0;  ///< 0: a scratch store, gone with its run; this version takes 0 alone
+  std::uint32_t threads = 0;       ///< of the optimizer; 0: all CPUs of the affinity mask
   Undo undo = Undo::kOn;
   std::uint64_t seed = 0;
   OnExisting existing = OnExisting::kRecover;
-  IoOptions io;
+  IoOptions io = {};
 };
 
 inline constexpr double kNoClipping = std::numeric_limits<double>::infinity();
