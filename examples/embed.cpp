@@ -1,7 +1,5 @@
 #include <sluice/sluice.hpp>
 
-#include <bit>
-#include <cstdint>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -10,51 +8,34 @@ using namespace sluice;
 
 // Pulls four million weights towards 1. Their state, 48 MiB, lives on the drive; memory holds half of it at most.
 static Status train(const char* directory) {
-  EngineOptions options;
-  options.directories = {directory};
-  options.host_budget_bytes = 24 << 20;
-  options.device_budget_bytes = 4 << 20;
-  options.chunk_elements = 256 << 10;
-  auto device = make_host_device();
-  if (!device.ok()) return device.status();
-  auto created = Engine::create(options, *device, make_single_communicator());
-  if (!created.ok()) return created.status();
-  Engine& engine = **created;
-
-  GroupOptions rule;
-  rule.name = "all";
-  rule.optimizer = AdamW{.lr = 0.1, .weight_decay = 0};
-  rule.gradient = GradientStorage::kBf16Once;
-  auto group = engine.add_group(rule);
-  if (!group.ok()) return group.status();
-  std::vector<ParameterId> layers;
-  for (int i = 0; i < 4; ++i) {
-    auto layer = engine.add_parameter({"layer" + std::to_string(i), {1024, 1024}, *group, Normal{0, 0.02F}});
-    if (!layer.ok()) return layer.status();
-    layers.push_back(*layer);
+  SLUICE_ASSIGN_OR_RETURN(auto device, make_host_device());
+  SLUICE_ASSIGN_OR_RETURN(auto engine, Engine::create({.directories = {directory},
+                                                       .host_budget_bytes = 24 << 20,
+                                                       .device_budget_bytes = 8 << 20,
+                                                       .chunk_elements = 256 << 10},
+                                                      device, make_single_communicator()));
+  SLUICE_ASSIGN_OR_RETURN(auto group, engine->add_group({.policy = Policy::kFp32, .optimizer = AdamW{.lr = 0.1}}));
+  std::vector<ParameterId> layers(4);
+  for (ParameterId& layer : layers) {
+    const std::string name = "layer" + std::to_string(&layer - layers.data());
+    SLUICE_ASSIGN_OR_RETURN(layer, engine->add_parameter({.name = name, .shape = {1024, 1024}, .group = group}));
   }
-  if (auto sealed = engine.seal(); !sealed.ok()) return sealed.status();
+  SLUICE_ASSIGN_OR_RETURN(auto report, engine->seal());
+  std::printf("%zu KiB of state, %zu KiB of host memory\n", report.state_bytes >> 10, report.host_bytes >> 10);
 
   std::vector<float> gradient(1024 * 1024);
-  for (int step = 1; step <= 10; ++step) {
-    auto pass = engine.begin_step();
-    if (!pass.ok()) return pass.status();
-    double loss = 0;
+  for (int i = 0; i < 10; ++i) {
+    SLUICE_ASSIGN_OR_RETURN(auto pass, engine->begin_step());
     for (ParameterId layer : layers) {
-      auto lease = pass->fetch({&layer, 1});  // weights in device memory until the lease is dropped
-      if (!lease.ok()) return lease.status();
-      const auto* bf16 = static_cast<const std::uint16_t*>((*lease)[layer].data);
-      for (std::size_t i = 0; i < gradient.size(); ++i) {
-        gradient[i] = std::bit_cast<float>(std::uint32_t{bf16[i]} << 16) - 1;
-        loss += 0.5 * gradient[i] * gradient[i];
-      }
-      lease->release();
-      SLUICE_RETURN_IF_ERROR(pass->add_gradient(layer, Gradient::f32(gradient.data())));
+      SLUICE_ASSIGN_OR_RETURN(auto lease, pass.fetch({&layer, 1}));  // the next layers are read meanwhile
+      const auto* weights = static_cast<const float*>(lease[layer].data);
+      for (std::size_t k = 0; k < gradient.size(); ++k) gradient[k] = weights[k] - 1;
+      SLUICE_RETURN_IF_ERROR(pass.add_gradient(layer, Gradient::f32(gradient.data())));
     }
-    if (auto result = pass->step(); !result.ok()) return result.status();
-    std::printf("step %d: loss %.4f\n", step, loss / (4.0 * 1024 * 1024));
+    SLUICE_ASSIGN_OR_RETURN(auto result, pass.step());
+    std::printf("step %zu: gradient norm %.1f\n", result.step, result.norm);
   }
-  return engine.close();
+  return engine->close();
 }
 
 int main(int argc, char** argv) {

@@ -69,9 +69,10 @@ SLUICE_API Status status_from_errno(int error, std::string_view doing);
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}               // NOLINT: implicit by design
-  Result(Status status) : status_(std::move(status)) {}       // NOLINT: implicit by design
-  Result(Code code, std::string message, std::int64_t native = 0) : status_(code, std::move(message), native) {}
+  Result(T value) : value_(std::move(value)) {}          // NOLINT: implicit by design
+  Result(Status status) : status_(std::move(status)) {}  // NOLINT: implicit by design
+  Result(Code code, std::string message, std::int64_t native = 0)
+      : status_(code, std::move(message), native) {}
 
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }
@@ -91,7 +92,18 @@ class [[nodiscard]] Result {
 }  // namespace sluice
 
 /// Returns from the enclosing function when the expression's Status is not ok.
-#define SLUICE_RETURN_IF_ERROR(expression)                           \
-  do {                                                               \
-    if (::sluice::Status sluice_status_ = (expression); !sluice_status_.ok()) return sluice_status_; \
+#define SLUICE_RETURN_IF_ERROR(...)                                                                   \
+  do {                                                                                                \
+    if (::sluice::Status sluice_status_ = (__VA_ARGS__); !sluice_status_.ok()) return sluice_status_; \
   } while (false)
+
+/// Moves the expression's value into `target` (a variable, or its declaration), or returns its Status from the
+/// enclosing function. A statement list: give it braces of its own after an if.
+#define SLUICE_ASSIGN_OR_RETURN(target, ...) \
+  SLUICE_ASSIGN_OR_RETURN_NAMED_(SLUICE_JOIN_(sluice_result_, __LINE__), target, __VA_ARGS__)
+#define SLUICE_ASSIGN_OR_RETURN_NAMED_(result, target, ...) \
+  auto result = (__VA_ARGS__);                              \
+  if (!result.ok()) return result.status();                 \
+  target = std::move(result).value()
+#define SLUICE_JOIN_(a, b) SLUICE_JOIN_EXPANDED_(a, b)
+#define SLUICE_JOIN_EXPANDED_(a, b) a##b
