@@ -8,7 +8,6 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
-#include <string>
 #include <thread>
 #include <utility>
 
@@ -16,9 +15,6 @@
 
 namespace sluice::engine {
 namespace {
-
-/// More than any machine has; a larger number is a mistake in the options.
-constexpr std::uint32_t kMaxThreads = 4096;
 
 /// One thread takes the tasks in turn; workers of oneTBB join it for the tiles of each. That thread is one of the
 /// arena's own, so the shared workers, one fewer than there are CPUs, are enough for every CPU.
@@ -96,9 +92,6 @@ class ThreadCompute final : public Compute {
 }  // namespace
 
 Result<std::unique_ptr<Compute>> make_thread_compute(std::uint32_t threads, std::function<void()> wake) {
-  if (threads > kMaxThreads)
-    return Status(Code::kInvalidArgument,
-                  "threads = " + std::to_string(threads) + ", accepted: 0.." + std::to_string(kMaxThreads));
   // oneTBB's default concurrency is the affinity mask's.
   const auto available = static_cast<std::uint32_t>(oneapi::tbb::info::default_concurrency());
   auto compute = std::make_unique<ThreadCompute>(threads == 0 ? available : std::min(threads, available),

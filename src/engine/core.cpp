@@ -12,6 +12,8 @@ namespace {
 
 constexpr std::uint32_t kMinChunkElements = 16 << 10;
 constexpr std::uint32_t kMaxChunkElements = 1 << 30;
+/// More than any machine has; a larger number is a mistake in the options.
+constexpr std::uint32_t kMaxThreads = 4096;
 
 Status refuse(std::string_view option, std::string_view value, std::string_view accepted) {
   return Status(Code::kInvalidArgument, fmt::format("{} = {}, accepted: {}", option, value, accepted));
@@ -27,6 +29,7 @@ Status check(const EngineOptions& options) {
   if (options.keep_commits != 0)
     return refuse("keep_commits", std::to_string(options.keep_commits),
                   "0: this version makes scratch stores");
+  if (options.threads > kMaxThreads) return refuse("threads", std::to_string(options.threads), "0..4096");
   if (options.io.queue_depth < 1 || options.io.queue_depth > 4096)
     return refuse("io.queue_depth", std::to_string(options.io.queue_depth), "1..4096");
   if (options.io.piece_bytes < 4096 || options.io.piece_bytes > 1U << 30)

@@ -253,7 +253,10 @@ Status Core::open_store(SealReport& report) {
 Status Core::reserve(SealReport& report) {
   Result<memory::Topology> topology = memory::read_topology();
   if (!topology.ok()) return topology.status();
-  const std::uint32_t threads = options_.threads == 0 ? topology->threads() : options_.threads;
+  // oneTBB knows the mask of the thread that used it first in this process, which may have been a wider one.
+  const std::uint32_t threads =
+      options_.threads == 0 ? topology->threads()
+                            : std::min(options_.threads, static_cast<std::uint32_t>(topology->cpus.size()));
 
   const io::BackendKind kind = options_.io.backend == IoBackend::kUring     ? io::BackendKind::kUring
                                : options_.io.backend == IoBackend::kThreads ? io::BackendKind::kThreads
