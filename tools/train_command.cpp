@@ -144,6 +144,9 @@ std::string report_text(const TrainReport& report) {
 
 nlohmann::ordered_json to_json(const TrainArguments& arguments, const TrainReport& report) {
   const auto hex = [](std::uint64_t hash) { return fmt::format("{:016x}", hash); };
+  const auto measured = [&](double value) {
+    return report.validated_bytes > 0 ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
+  };
   const TrainOptions& train = arguments.train;
   const Stats& stats = report.stats;
   const MemoryUse memory = memory_use(report);
@@ -151,8 +154,8 @@ nlohmann::ordered_json to_json(const TrainArguments& arguments, const TrainRepor
                               {"weights_xxh3", hex(report.fingerprint.weights_xxh3)},
                               {"state_xxh3", hex(report.fingerprint.state_xxh3)},
                               {"resumed_from_step", nullptr},
-                              {"validation_loss", report.validation_loss},
-                              {"unigram_entropy", report.unigram_entropy},
+                              {"validation_loss", measured(report.validation_loss)},
+                              {"unigram_entropy", measured(report.unigram_entropy)},
                               {"validated_bytes", report.validated_bytes},
                               {"prompt", report.prompt},
                               {"sample", report.sample},

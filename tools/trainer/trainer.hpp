@@ -19,7 +19,7 @@ struct TrainOptions {
   std::optional<std::uint64_t> host_memory_bytes;    ///< null: the smallest that seal() accepts
   std::optional<std::uint64_t> device_memory_bytes;  ///< null: room for four of the largest parts
   Shape shape;
-  std::uint64_t steps = 600;
+  std::uint64_t steps = 500;
   std::uint64_t seed = 1;
   std::size_t sequences = 4;  ///< a micro-batch
   std::uint32_t micro_batches = 2;
