@@ -204,6 +204,11 @@ Status Core::no_more_gradients(std::uint64_t pass, ParameterId parameter) {
     if (!training_ || training_->id != pass)
       return loop().complete(
           ticket, Status(Code::kFailedPrecondition, "no_more_gradients() outside a training pass"));
+    if (contributions_[*tensor].part_open)
+      return loop().complete(
+          ticket, Status(Code::kFailedPrecondition,
+                         fmt::format("no_more_gradients() while a gradient of '{}' is to go on (More::kYes)",
+                                     state_.registry.tensors()[*tensor].name)));
     contributions_[*tensor].closed = true;
     loop().complete(ticket, {});
   });

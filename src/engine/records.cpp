@@ -115,31 +115,30 @@ void Records::write(std::uint32_t chunk, io::Place slot, const std::byte* record
 }
 
 void Records::read_gradient(std::uint32_t chunk, std::byte* plane, io::Priority priority, Done done) {
-  const io::Place place = state_.store->gradient_place(state_.chunks[chunk].spill_slot);
-  move({.op = io::Op::kRead,
-        .priority = priority,
-        .chunk = chunk,
-        .what = "read gradient",
-        .place = place,
-        .file = &state_.store->gradients(place.drive),
-        .buffer = plane,
-        .bytes = state_.chunk_layout(chunk).gradient_bytes,
-        .counter = &state_.counters.gradient_bytes_read},
-       std::move(done));
+  move_gradient({.op = io::Op::kRead,
+                 .priority = priority,
+                 .chunk = chunk,
+                 .what = "read gradient",
+                 .buffer = plane,
+                 .counter = &state_.counters.gradient_bytes_read},
+                std::move(done));
 }
 
 void Records::write_gradient(std::uint32_t chunk, const std::byte* plane, Done done) {
-  const io::Place place = state_.store->gradient_place(state_.chunks[chunk].spill_slot);
-  move({.op = io::Op::kWrite,
-        .priority = io::Priority::kWriteBehind,
-        .chunk = chunk,
-        .what = "write gradient",
-        .place = place,
-        .file = &state_.store->gradients(place.drive),
-        .buffer = const_cast<std::byte*>(plane),  // a write only reads it
-        .bytes = state_.chunk_layout(chunk).gradient_bytes,
-        .counter = &state_.counters.gradient_bytes_written},
-       std::move(done));
+  move_gradient({.op = io::Op::kWrite,
+                 .priority = io::Priority::kWriteBehind,
+                 .chunk = chunk,
+                 .what = "write gradient",
+                 .buffer = const_cast<std::byte*>(plane),  // a write only reads it
+                 .counter = &state_.counters.gradient_bytes_written},
+                std::move(done));
+}
+
+void Records::move_gradient(Movement movement, Done done) {
+  movement.place = state_.store->gradient_place(state_.chunks[movement.chunk].spill_slot);
+  movement.file = &state_.store->gradients(movement.place.drive);
+  movement.bytes = state_.chunk_layout(movement.chunk).gradient_bytes;
+  move(movement, std::move(done));
 }
 
 }  // namespace sluice::engine

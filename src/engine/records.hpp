@@ -45,13 +45,15 @@ class Records {
     io::Priority priority = io::Priority::kDemand;
     std::uint32_t chunk = 0;
     const char* what = "";
-    io::Place place;
+    io::Place place = {};
     const io::File* file = nullptr;
     std::byte* buffer = nullptr;
     std::uint64_t bytes = 0;
     Counters::Counter* counter = nullptr;
   };
   void move(const Movement& movement, Done done);
+  /// Fills in where the gradient of `movement.chunk` is on the drive.
+  void move_gradient(Movement movement, Done done);
   static void finished(io::Transfer& transfer);
 
   State& state_;

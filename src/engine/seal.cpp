@@ -166,22 +166,28 @@ Status Core::plan_device(SealReport& report) {
     }
   }
   const std::uint64_t budget = options_.device_budget_bytes;
+  const bool half = options_.max_fetch_bytes == 0;
   std::uint64_t max_fetch = options_.max_fetch_bytes;
-  if (max_fetch == 0) max_fetch = budget == kUnlimited ? all : budget / 2;
+  if (half) max_fetch = budget == kUnlimited ? all : budget / 2;
   max_fetch = std::min(max_fetch, all);
-  if (largest > max_fetch)
+  if (!half && largest > max_fetch)
+    return Status(Code::kResourceExhausted,
+                  fmt::format("parameter '{}' needs {} device bytes, max_fetch_bytes {} given; smallest "
+                              "max_fetch_bytes that would do: {}, beside device_budget_bytes {} or more",
+                              largest_name, largest, max_fetch, largest, kept + largest));
+  if (kept + max_fetch > budget || largest > max_fetch) {
+    // Half of it holds the largest, and the other half, or what is left of it beside all others, the kept.
+    const std::uint64_t halves = std::min(2 * kept - (kept > 0 ? 1 : 0), kept + all);
+    const std::uint64_t smallest = half ? std::max(2 * largest, halves) : kept + max_fetch;
     return Status(
         Code::kResourceExhausted,
-        fmt::format(
-            "parameter '{}' needs {} device bytes, max_fetch_bytes is {} (device_budget_bytes {}); smallest "
-            "max_fetch_bytes that would do: {}, smallest device_budget_bytes: {}",
-            largest_name, largest, max_fetch, budget, largest, kept + largest));
-  if (kept + max_fetch > budget)
-    return Status(Code::kResourceExhausted,
-                  fmt::format("device memory: kept parameters {} + max_fetch_bytes {} = {} needed, "
-                              "device_budget_bytes {} given; "
-                              "smallest device_budget_bytes that would do: {}",
-                              kept, max_fetch, kept + max_fetch, budget, kept + max_fetch));
+        fmt::format("device memory: kept parameters {} + max_fetch_bytes {}{} = {} needed, "
+                    "device_budget_bytes {} given, the largest fetch, of '{}', is {}; "
+                    "smallest device_budget_bytes that would do: {}{}",
+                    kept, max_fetch, half ? " (half the budget)" : "", kept + max_fetch, budget, largest_name,
+                    largest, smallest,
+                    half ? fmt::format(", or {} with max_fetch_bytes {}", kept + largest, largest) : ""));
+  }
   // Beyond room for everything there is nothing to reserve. Ranges are on 256 bytes, the arena on pages.
   device_bytes_ = std::min(budget, round_up(kept + all, kPage));
   gather_options_ = {

@@ -141,6 +141,8 @@ Status Core::check_access(std::uint32_t tensor, View view, Range range, DType dt
   const auto refuse = [&](std::string what) {
     return Status(Code::kInvalidArgument, fmt::format("'{}': {}", of.name, what));
   };
+  const bool frozen = state_.registry.frozen(tensor);
+  if (frozen && view != View::kWeight) return refuse("a frozen parameter has weights only");
   if (view == View::kCount) {
     if (dtype != DType::kU64 || range.first != 0 || range.count != 1)
       return refuse("a count is one U64, Range{0, 1}");
@@ -149,8 +151,6 @@ Status Core::check_access(std::uint32_t tensor, View view, Range range, DType dt
   if (range.first > of.elements || range.count > of.elements - range.first)
     return refuse(fmt::format("range [{}, {} + {}), accepted: within [0, {})", range.first, range.first,
                               range.count, of.elements));
-  const bool frozen = state_.registry.frozen(tensor);
-  if (frozen && view != View::kWeight) return refuse("a frozen parameter has weights only");
   const DType weight = state_.registry.weight_dtype(tensor);
   if (!converts(dtype) || !converts(weight)) {
     if (!(frozen && dtype == weight))
