@@ -23,13 +23,14 @@ namespace {
 
 HWY_EXPORT(TargetInUse);
 
+// Better targets are lower bits, and newer versions of Highway put more of them between these.
 Isa isa_of(std::int64_t target) {
 #if HWY_ARCH_X86
-  if (target & (HWY_AVX3 | HWY_AVX3_DL)) return Isa::kAvx512;
-  if (target & HWY_AVX2) return Isa::kAvx2;
-  if (target & (HWY_SSE4 | HWY_SSSE3)) return Isa::kSse4;
+  if (target <= HWY_AVX3) return Isa::kAvx512;
+  if (target <= HWY_AVX2) return Isa::kAvx2;
+  if (target <= HWY_SSSE3) return Isa::kSse4;
 #elif HWY_ARCH_ARM
-  if (target & HWY_NEON) return Isa::kNeon;
+  if (target < HWY_EMU128) return Isa::kNeon;
 #endif
   return Isa::kScalar;
 }
