@@ -168,6 +168,11 @@ class Core : public std::enable_shared_from_this<Core> {
   void finish_pass(std::uint64_t pass, Outcome outcome);
   Result<std::vector<std::uint32_t>> tensors_of(std::span<const ParameterId> parameters) const;
   /// Brings the other ranks' shards of pinned tensors, when every rank has its own.
+  /// The ranks of a group tell each other what they fetch.
+  /// Returns: the tensors that some rank does not hold whole, the same on every rank.
+  Result<std::vector<std::uint32_t>> agree_on_fetch(const Group& group,
+                                                    const std::vector<std::uint32_t>& tensors,
+                                                    const Status& local);
   Status gather_shards(const std::vector<std::uint32_t>& tensors, Status local);
   Status drop_pass(std::uint64_t pass, Outcome outcome);
 
@@ -192,7 +197,7 @@ class Core : public std::enable_shared_from_this<Core> {
   };
   static Decision decide(const kernels::NormDelta& total, const StepOptions& options);
   Status check_step(std::uint64_t pass) const;
-  Result<kernels::NormDelta> sum_norms();
+  Result<kernels::NormDelta> sum_norms(const StepOptions& options);
   Status update_state(const Decision& decision);
   StepFactors make_step_factors(double gradient_factor) const;
   void conclude_step(const StepFactors& factors);

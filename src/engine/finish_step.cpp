@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -16,7 +17,14 @@ struct RankGradients {
   kernels::ExactSum::Limbs squares{};
   std::uint64_t nonfinite_granules = 0;
   std::uint64_t contributed = 0;  // hash of which tensors have a gradient
+  std::uint64_t numbers = 0;      // hash of the step's
 };
+
+std::uint64_t hash_numbers(const StepOptions& options) {
+  const std::array<double, 4> numbers{options.max_norm, options.loss_scale, options.gradient_divisor,
+                                      static_cast<double>(options.non_finite)};
+  return kernels::hash_bytes(numbers.data(), sizeof numbers);
+}
 
 }  // namespace
 
@@ -37,7 +45,7 @@ Status Core::check_step(std::uint64_t pass) const {
   return {};
 }
 
-Result<kernels::NormDelta> Core::sum_norms() {
+Result<kernels::NormDelta> Core::sum_norms(const StepOptions& options) {
   RankGradients own;
   Status status = loop().call([&](Ticket& ticket) {
     own.squares = running_->gradients->norm().squares.limbs();
@@ -49,6 +57,7 @@ Result<kernels::NormDelta> Core::sum_norms() {
       hasher.update(&any, 1);
     }
     own.contributed = hasher.digest();
+    own.numbers = hash_numbers(options);
     loop().complete(ticket, running_->gradients->failure());
   });
   SLUICE_RETURN_IF_ERROR(agree(*communicator_, std::move(status)));
@@ -59,6 +68,9 @@ Result<kernels::NormDelta> Core::sum_norms() {
   SLUICE_RETURN_IF_ERROR(communicator_->all_gather({&shards, 1}));
   kernels::NormDelta total;
   for (std::uint32_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].numbers != own.numbers)
+      return Status(Code::kFailedPrecondition,
+                    fmt::format("rank {} gave other step numbers than rank {}", rank, communicator_->rank()));
     if (all[rank].contributed != own.contributed)
       return Status(
           Code::kFailedPrecondition,
@@ -93,7 +105,7 @@ Result<double> Core::norm(std::uint64_t pass) {
                                 : Status(Code::kFailedPrecondition, "norm() outside a training pass"));
   });
   SLUICE_RETURN_IF_ERROR(agree(*communicator_, std::move(status)));
-  const Result<kernels::NormDelta> total = sum_norms();
+  const Result<kernels::NormDelta> total = sum_norms(options);
   if (!total.ok()) return total.status();
   return decide(*total, options).norm;
 }
@@ -113,7 +125,7 @@ Result<StepResult> Core::step(std::uint64_t pass, std::optional<StepOptions> res
 
   // From here on the pass is over, whatever happens.
   Decision decision;
-  const Result<kernels::NormDelta> total = sum_norms();
+  const Result<kernels::NormDelta> total = sum_norms(options);
   Status status = total.status();
   if (status.ok()) {
     decision = decide(*total, options);

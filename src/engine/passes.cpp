@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "engine/core.hpp"
@@ -144,26 +146,59 @@ Result<std::shared_ptr<LeaseState>> Core::fetch(std::uint64_t pass, std::span<co
   return state;
 }
 
+Result<std::vector<std::uint32_t>> Core::agree_on_fetch(const Group& group,
+                                                        const std::vector<std::uint32_t>& tensors,
+                                                        const Status& local) {
+  // A rank's bytes: how it fared, which tensors, and a flag each that it holds all shards already.
+  const std::size_t flags = 1 + tensors.size() * sizeof(std::uint32_t);
+  const std::size_t bytes = flags + tensors.size();
+  std::vector<std::byte> all(group.world * bytes);
+  const auto told_by = [&](std::uint32_t rank) { return all.data() + rank * bytes; };
+  std::byte* const own = told_by(group.rank);
+  own[0] = static_cast<std::byte>(local.code());
+  std::memcpy(own + 1, tensors.data(), flags - 1);
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    own[flags + i] = std::byte{local.ok() && running_->gather->gathered(tensors[i])};
+  const GatheredShards shards{all.data(), bytes};
+  SLUICE_RETURN_IF_ERROR(group.options.communicator->all_gather({&shards, 1}));
+
+  if (!local.ok()) return local;
+  for (std::uint32_t rank = 0; rank < group.world; ++rank) {
+    if (const auto code = static_cast<Code>(told_by(rank)[0]); code != Code::kOk)
+      return Status(Code::kAborted, fmt::format("rank {} failed with {}", rank, code_name(code)));
+    if (std::memcmp(told_by(rank) + 1, own + 1, flags - 1) != 0)
+      return Status(Code::kFailedPrecondition,
+                    fmt::format("fetch on rank {} meets one of other parameters on rank {}: calls must come "
+                                "in the same order on all ranks",
+                                group.rank, rank));
+  }
+  std::vector<std::uint32_t> missing;
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    for (std::uint32_t rank = 0; rank < group.world; ++rank)
+      if (told_by(rank)[flags + i] == std::byte{0}) {
+        missing.push_back(tensors[i]);
+        break;
+      }
+  return missing;
+}
+
 Status Core::gather_shards(const std::vector<std::uint32_t>& tensors, Status local) {
   for (const Group& group : state_.registry.groups()) {
     if (group.world == 1) continue;
-    std::vector<GatheredShards> shards;
-    std::vector<std::uint32_t> gathered;
-    bool concerned = false;
-    for (std::uint32_t tensor : tensors) {
-      if (&state_.registry.group_of(tensor) != &group) continue;
-      concerned = true;
-      if (!local.ok() || running_->gather->gathered(tensor)) continue;
-      shards.push_back({running_->gather->range(tensor), Gather::range_bytes(state_, tensor) / group.world});
-      gathered.push_back(tensor);
-    }
-    if (!concerned) continue;
+    std::vector<std::uint32_t> concerned;
+    std::ranges::copy_if(tensors, std::back_inserter(concerned),
+                         [&](std::uint32_t tensor) { return &state_.registry.group_of(tensor) == &group; });
+    if (concerned.empty()) continue;
     // A rank that could not read its own shards takes part in the agreement, so that nobody waits for it.
-    local = agree(*group.options.communicator, std::move(local));
-    if (!local.ok() || shards.empty()) continue;
+    const Result<std::vector<std::uint32_t>> missing = agree_on_fetch(group, concerned, local);
+    local = missing.status();
+    if (!local.ok() || missing->empty()) continue;
+    std::vector<GatheredShards> shards;
+    for (std::uint32_t tensor : *missing)
+      shards.push_back({running_->gather->range(tensor), Gather::range_bytes(state_, tensor) / group.world});
     local = group.options.communicator->all_gather(shards);
     if (!local.ok()) continue;
-    for (std::uint32_t tensor : gathered) running_->gather->set_gathered(tensor);
+    for (std::uint32_t tensor : *missing) running_->gather->set_gathered(tensor);
   }
   return local;
 }
