@@ -40,6 +40,8 @@ class Registry {
   /// Errors: kInvalidArgument for a foreign id.
   Result<std::uint32_t> tensor_of(ParameterId parameter) const;
 
+  /// How many are registered, aliases included.
+  std::uint32_t parameters() const { return static_cast<std::uint32_t>(tensor_of_.size()); }
   std::vector<Tensor>& tensors() { return tensors_; }
   const std::vector<Tensor>& tensors() const { return tensors_; }
   const std::vector<Group>& groups() const { return groups_; }

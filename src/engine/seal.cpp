@@ -202,14 +202,27 @@ Status Core::agree_on_registry() {
   if (communicator_->world() == 1) return {};
   kernels::Hasher hasher;
   const auto add = [&](const void* data, std::size_t bytes) { hasher.update(data, bytes); };
-  for (const store::ParameterSpec& spec : state_.registry.specs()) {
+  const std::vector<store::ParameterSpec> specs = state_.registry.specs();
+  for (std::uint32_t tensor = 0; tensor < specs.size(); ++tensor) {
+    const store::ParameterSpec& spec = specs[tensor];
     add(spec.name.data(), spec.name.size() + 1);
-    const std::array<std::uint64_t, 4> numbers{spec.elements, spec.group,
+    const std::array<std::uint64_t, 6> numbers{spec.elements,
+                                               spec.group,
                                                static_cast<std::uint64_t>(spec.policy),
-                                               static_cast<std::uint64_t>(spec.gradient)};
+                                               static_cast<std::uint64_t>(spec.gradient),
+                                               static_cast<std::uint64_t>(spec.frozen_dtype),
+                                               state_.registry.tensors()[tensor].kept};
     add(numbers.data(), sizeof numbers);
+    const auto& rule = std::get<AdamW>(spec.optimizer);
+    const std::array<double, 5> factors{rule.lr, rule.beta1, rule.beta2, rule.eps, rule.weight_decay};
+    add(factors.data(), sizeof factors);
   }
-  const std::array<std::uint64_t, 2> options{options_.seed, gather_options_.max_fetch_bytes};
+  for (std::uint32_t parameter = 0; parameter < state_.registry.parameters(); ++parameter) {
+    const std::uint32_t tensor = *state_.registry.tensor_of({parameter});
+    add(&tensor, sizeof tensor);
+  }
+  const std::array<std::uint64_t, 3> options{options_.seed, gather_options_.max_fetch_bytes,
+                                             static_cast<std::uint64_t>(options_.undo)};
   add(options.data(), sizeof options);
   std::vector<std::uint64_t> digests(communicator_->world());
   const std::uint64_t own = digests[communicator_->rank()] = hasher.digest();
@@ -217,9 +230,10 @@ Status Core::agree_on_registry() {
   SLUICE_RETURN_IF_ERROR(communicator_->all_gather({&shards, 1}));
   for (std::uint32_t rank = 0; rank < digests.size(); ++rank)
     if (digests[rank] != own)
-      return Status(Code::kInvalidArgument,
-                    fmt::format("rank {} registered other parameters, seed or max_fetch_bytes than rank {}",
-                                rank, communicator_->rank()));
+      return Status(
+          Code::kInvalidArgument,
+          fmt::format("rank {} registered other parameters, seed, undo or max_fetch_bytes than rank {}", rank,
+                      communicator_->rank()));
   return {};
 }
 
