@@ -160,6 +160,27 @@ TEST_F(Corruption, OfAnyOtherPlaneIsFoundByStepAndRead) {
   EXPECT_EQ(training_.run(0, step_options_), "");
 }
 
+TEST_F(Corruption, ByAFileTruncatedUnderneathIsAnErrorThatNamesIt) {
+  const std::vector<std::string> files = open_files("/data");
+  ASSERT_EQ(files.size(), 1U);
+  ASSERT_EQ(::truncate(files[0].c_str(), 64 << 10), 0);
+  {
+    Result<Pass> pass = training_.engine->begin_pass("evaluate");
+    ASSERT_TRUE(pass.ok());
+    for (std::size_t tensor = 0; tensor < training_.parameters.size(); ++tensor) {
+      const Status fetched = training_.fetch(*pass, tensor);
+      if (fetched.ok()) continue;  // from a host or device frame, which is as good as before
+      EXPECT_EQ(fetched.code(), Code::kDataLoss) << fetched.to_string();
+      EXPECT_THAT(fetched.message(),
+                  AllOf(HasSubstr("'" + training_.model.tensors[tensor].name + "'"), HasSubstr("/data")));
+    }
+    EXPECT_TRUE(pass->end().ok());
+  }
+  EXPECT_EQ(read(0, View::kMaster).code(), Code::kDataLoss);
+  EXPECT_EQ(step_without_fetches().code(), Code::kDataLoss);
+  EXPECT_TRUE(training_.engine->close().ok());
+}
+
 TEST_F(Corruption, OfASpilledGradientEndsTheStepAndNothingElse) {
   for (const bool accumulate : {false, true}) {
     SCOPED_TRACE(accumulate ? "found by a second contribution" : "found by the step");

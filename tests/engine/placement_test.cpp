@@ -26,21 +26,22 @@ struct Placement {
   std::uint32_t chunk_elements = 0;
   Undo undo = Undo::kOn;
   DeviceBudget device = DeviceBudget::kLeast;
+  std::uint32_t drives = 1;
 
   /// The settings as numbers, to tell pairs of them apart.
-  std::array<std::uint32_t, 6> settings() const {
+  std::array<std::uint32_t, 7> settings() const {
     return {static_cast<std::uint32_t>(host), static_cast<std::uint32_t>(backend), threads, chunk_elements,
-            static_cast<std::uint32_t>(undo), static_cast<std::uint32_t>(device)};
+            static_cast<std::uint32_t>(undo), static_cast<std::uint32_t>(device),  drives};
   }
 };
 
 std::string describe(const Placement& placement) {
   constexpr std::array<const char*, 3> kHost{"least", "half", "unlimited"};
-  return fmt::format("host {}, {}, threads {}, chunk {}, undo {}, device {}",
+  return fmt::format("host {}, {}, threads {}, chunk {}, undo {}, device {}, {} drives",
                      kHost[static_cast<std::size_t>(placement.host)],
                      placement.backend == IoBackend::kUring ? "io_uring" : "threads", placement.threads,
                      placement.chunk_elements, placement.undo == Undo::kOn ? "on" : "off",
-                     placement.device == DeviceBudget::kLeast ? "least" : "unlimited");
+                     placement.device == DeviceBudget::kLeast ? "least" : "unlimited", placement.drives);
 }
 
 std::vector<Placement> whole_grid() {
@@ -51,7 +52,8 @@ std::vector<Placement> whole_grid() {
         for (const std::uint32_t chunk_elements : {16U << 10, 64U << 10, 1U << 20})
           for (const Undo undo : {Undo::kOn, Undo::kOff})
             for (const DeviceBudget device : {DeviceBudget::kLeast, DeviceBudget::kUnlimited})
-              grid.push_back({host, backend, threads, chunk_elements, undo, device});
+              for (const std::uint32_t drives : {1U, 2U})
+                grid.push_back({host, backend, threads, chunk_elements, undo, device, drives});
   return grid;
 }
 
@@ -100,10 +102,11 @@ PlainModel model_of_every_kind() {
 
 /// Returns: "", or what went wrong or differs from plain arrays.
 std::string train(const Placement& placement) {
-  const sim::TemporaryDirectory directory;
+  const std::array<sim::TemporaryDirectory, 2> drives;
   Training training{.model = model_of_every_kind(), .engine = {}, .parameters = {}, .report = {}};
   EngineOptions options;
-  options.directories = {directory.path()};
+  for (std::uint32_t drive = 0; drive < placement.drives; ++drive)
+    options.directories.push_back(drives[drive].path());
   options.chunk_elements = placement.chunk_elements;
   options.threads = placement.threads;
   options.undo = placement.undo;
