@@ -13,6 +13,9 @@ namespace {
 /// Enough to keep a drive busy; each holds a frame that nothing else can use.
 constexpr std::uint32_t kSpillsAtOnce = 4;
 
+/// Contributions that reading back looks ahead: about as many reads keep a drive busy.
+constexpr plan::Distance kLoadHorizon = 8;
+
 /// What a contribution of zeros adds, one tile of the widest type.
 alignas(64) constexpr std::array<std::byte, kernels::kTileElements * sizeof(float)> kZeros{};
 
@@ -168,7 +171,7 @@ void Gradients::pump() {
     plane.queued = false;
     plane.frame = frame;
     if (plane.where == Where::kSpilled) {
-      load(chunk, frame);
+      load(chunk, io::Priority::kDemand);
     } else {
       ++present_;
       plane.where = Where::kHeld;
@@ -176,13 +179,14 @@ void Gradients::pump() {
       serve(chunk);
     }
   }
+  load_ahead();
   spill_ahead();
 }
 
-void Gradients::load(std::uint32_t chunk, std::byte* frame) {
+void Gradients::load(std::uint32_t chunk, io::Priority priority) {
   planes_[chunk].where = Where::kLoading;
   ++under_way_;
-  records_.read_gradient(chunk, frame, io::Priority::kDemand, [this, chunk](Status status) {
+  records_.read_gradient(chunk, planes_[chunk].frame, priority, [this, chunk](Status status) {
     if (!status.ok()) {
       --under_way_;
       fail(chunk, status);
@@ -274,10 +278,30 @@ void Gradients::spill_done(std::uint32_t chunk, Status status) {
 
 void Gradients::spill_ahead() {
   // Frames that will be wanted soon are cleared while nobody waits: as many as may be written side by side,
-  // and only when the chunks that have yet to come do not fit beside those that are here.
+  // and only when what has yet to come, for the first time or back from the drive, does not fit.
   const std::uint32_t reserve = std::max(1U, std::min(kSpillsAtOnce, frames_.frames() / 4));
-  while (frames_.free_frames() + spilling_ < reserve &&
-         stepped_chunks_ - present_ > frames_.free_frames() + spilling_ && spill_one()) {
+  const bool comes_back = pass_ != nullptr && pass_->horizon() > 0;
+  while (frames_.free_frames() + spilling_ < reserve) {
+    const std::uint32_t to_come =
+        stepped_chunks_ - (comes_back ? static_cast<std::uint32_t>(held_.size()) : present_);
+    if (to_come <= frames_.free_frames() + spilling_ || !spill_one()) return;
+  }
+}
+
+void Gradients::load_ahead() {
+  if (pass_ == nullptr) return;
+  const plan::Distance horizon = std::min<plan::Distance>(pass_->horizon(), kLoadHorizon);
+  for (plan::Distance distance = 0; distance < horizon && frames_.free_frames() > 0; ++distance) {
+    const std::uint32_t chunk = pass_->cursor.item_ahead(distance);
+    Plane& plane = planes_[chunk];
+    if (plane.where != Where::kSpilled || plane.queued || plane.replayed) continue;
+    // Do no harm: the frame will be missed, so something needed later than this must be there to make up for it.
+    const bool later = std::ranges::any_of(held_, [&](std::uint32_t held) {
+      return planes_[held].pins == 0 && next_use(pass_, held) > distance;
+    });
+    if (!later) return;
+    plane.frame = frames_.try_acquire();
+    load(chunk, io::Priority::kReadAhead);
   }
 }
 

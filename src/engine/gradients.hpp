@@ -82,12 +82,13 @@ class Gradients {
 
   PlaneView view(std::uint32_t chunk) const;
   void pump();
-  void load(std::uint32_t chunk, std::byte* frame);
+  void load(std::uint32_t chunk, io::Priority priority);
   void serve(std::uint32_t chunk);
   void fail(std::uint32_t chunk, const Status& status);
   std::optional<std::uint32_t> choose_victim() const;
   bool spill_one();
   void spill_ahead();
+  void load_ahead();
   void spill_done(std::uint32_t chunk, Status status);
   void settle();
   void forget(std::uint32_t chunk);
