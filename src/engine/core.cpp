@@ -189,6 +189,7 @@ Status Core::close() {
   if (running_->store)
     if (Status closing = running_->store->close(); status.ok()) status = closing;
   // Frames and device memory stay until the last lease is dropped; files and threads are gone.
+  if (running_->waker) running_->waker->detach();
   running_->queue.reset();
   running_->backend.reset();
   running_->compute.reset();

@@ -110,15 +110,42 @@ class Core : public std::enable_shared_from_this<Core> {
     bool any() const { return count > 0 || part_open; }
   };
 
+  /// Wakes the loop from threads of the compute and the device. The last of these calls may still be under way
+  /// when what it was about has been delivered and the queue goes.
+  class Waker {
+   public:
+    explicit Waker(io::Queue& queue) : queue_(&queue) {}
+    void wake() {
+      std::lock_guard lock(mutex_);
+      if (queue_ != nullptr) queue_->wake();
+    }
+    void detach() {
+      std::lock_guard lock(mutex_);
+      queue_ = nullptr;
+    }
+
+   private:
+    std::mutex mutex_;
+    io::Queue* queue_;
+  };
+
   /// What exists between seal() and the end. Destroyed from the last member to the first, when nothing is in
   /// flight.
   struct Running {
+    Running() = default;
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+    ~Running() {
+      if (waker) waker->detach();
+    }
+
     memory::Arena arena;
     std::unique_ptr<store::Store> store;
     std::unique_ptr<io::Backend> backend;
     std::unique_ptr<Compute> compute;
     std::unique_ptr<DeviceSession> device;
     std::unique_ptr<io::Queue> queue;
+    std::shared_ptr<Waker> waker;
     std::optional<memory::FramePool> record_frames, gradient_frames, weight_frames;
     std::span<std::byte>
         exchange;  // for gradients of several ranks; used by the thread that calls add_gradient

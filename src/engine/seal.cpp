@@ -293,7 +293,8 @@ Status Core::reserve(SealReport& report) {
                                            .drives = state_.store ? state_.store->drive_count() : 1});
   state_.queue = running_->queue.get();
 
-  const auto wake = [queue = running_->queue.get()] { queue->wake(); };
+  running_->waker = std::make_shared<Waker>(*running_->queue);
+  const auto wake = [waker = running_->waker] { waker->wake(); };
   Result<std::unique_ptr<Compute>> compute = parts_.open_compute(threads, wake);
   if (!compute.ok()) return compute.status();
   running_->compute = std::move(compute).value();

@@ -95,6 +95,23 @@ TEST_F(Lifetime, ASecondEngineInTheSameDirectoryIsRefusedNamingThePid) {
   EXPECT_EQ(count(it_), 1U);
 }
 
+TEST_F(Lifetime, WakesOfThreadsThatAreSlowToLeaveComeToNothing) {
+  std::function<void()> wake;
+  engine::Parts parts;
+  parts.open_compute = [&wake](std::uint32_t threads, std::function<void()> given) {
+    wake = given;
+    return engine::make_thread_compute(threads, std::move(given));
+  };
+  auto made = engine::Access::create(options, *make_host_device(), make_single_communicator(), parts);
+  ASSERT_THAT(made, IsOk());
+  ASSERT_THAT((*made)->seal(), IsOk());
+  wake();
+  EXPECT_THAT((*made)->close(), IsOk());
+  wake();
+  made->reset();
+  wake();
+}
+
 /// Every call of the public classes; which one answered anything else than kForked.
 std::string call_everything(Engine& engine, Pass& pass, ParameterId parameter) {
   std::array<float, 4> values{};
