@@ -111,7 +111,7 @@ TEST(Bench, InterruptLeavesNothingBehind) {
                                              sent = true;
                                              kill(process, SIGINT);
                                            });
-  EXPECT_EQ(result.exit_code, 1) << result.errors;
+  EXPECT_EQ(result.exit_code, 130) << result.errors;
   EXPECT_NE(result.errors.find("nterrupt"), std::string::npos) << result.errors;
   EXPECT_TRUE(directory.names().empty()) << testing::PrintToString(directory.names());
 }
