@@ -125,7 +125,15 @@ EngineOptions options_on(const std::string& directory) {
   return options;
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kShadowed = true;
+#else
+constexpr bool kShadowed = false;
+#endif
+constexpr const char* kWhyShadowed = "a sanitizer's shadow memory is not the engine's";
+
 TEST(Memory, BeyondTheBudgetsStaysBelowSixtyFourMebibytes) {
+  if (kShadowed) GTEST_SKIP() << kWhyShadowed;
   const sim::TemporaryDirectory directory;
   Outcome run;
   ASSERT_EQ(train_in_child(options_on(directory.path()), anywhere, run), "");
@@ -206,6 +214,7 @@ bool direct_io_works(const std::string& path) {
 // counted is the process itself, budgets and all. On a file system that takes no direct I/O the test says nothing, and is
 // skipped.
 TEST(Memory, OfAControlGroupSmallerThanTheStateIsEnough) {
+  if (kShadowed) GTEST_SKIP() << kWhyShadowed;
   const MemoryGroup group(192 * kMiB);
   if (!group.made()) GTEST_SKIP() << group.reason();
   static_assert(192 * kMiB * 3 <= kStateBytes);
