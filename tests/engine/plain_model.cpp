@@ -161,7 +161,7 @@ std::string compare(const Engine& engine, const PlainModel& model,
       std::vector<std::byte> got(tensor.elements * dtype_bytes(dtype));
       const Status status = engine.read(parameters[i], view, all, got.data(), dtype);
       if (!status.ok()) return fmt::format("{} of {}: {}", what, tensor.name, status.to_string());
-      if (std::memcmp(got.data(), expected, got.size()) == 0) return {};
+      if (differing_bytes(got.data(), expected, got.size()) == 0) return {};
       std::size_t at = 0;
       while (got[at] == static_cast<const std::byte*>(expected)[at]) ++at;
       return fmt::format("{} of {} differ first in element {} of {}", what, tensor.name,

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -48,6 +50,11 @@ class PlainModel {
 
 /// Registers the model's tensors with an engine: one group each, so that every setting may differ.
 Result<std::vector<ParameterId>> register_with(Engine& engine, const PlainModel& model);
+
+/// memcmp, but for empty ranges at null.
+inline int differing_bytes(const void* a, const void* b, std::size_t bytes) {
+  return bytes == 0 ? 0 : std::memcmp(a, b, bytes);
+}
 
 /// Empty when every view of every tensor is equal bit for bit, else what differs first.
 std::string compare(const Engine& engine, const PlainModel& model,

@@ -127,8 +127,9 @@ class Life {
       const ConstTensor got = (*lease)[parameters_[tensor]];
       EXPECT_EQ(got.elements, model_.tensors[tensor].elements);
       EXPECT_EQ(reinterpret_cast<std::uintptr_t>(got.data) % 256, 0U);
-      EXPECT_EQ(
-          std::memcmp(got.data, model_.tensors[tensor].weights(), model_.tensors[tensor].weight_bytes()), 0)
+      EXPECT_EQ(sim::differing_bytes(got.data, model_.tensors[tensor].weights(),
+                                     model_.tensors[tensor].weight_bytes()),
+                0)
           << "weights of " << model_.tensors[tensor].name;
     }
     return std::move(lease).value();
