@@ -132,7 +132,11 @@ Result<ParameterId> Core::add_alias(std::string name, ParameterId parameter) {
 Status Core::update_group(GroupId group, const Optimizer& optimizer) {
   const Call call(*this, Need::kOpen);
   if (!call.ok()) return call.status();
-  if (!sealed_) return state_.registry.update_group(group, optimizer);
+  const bool sealed = [this] {
+    std::lock_guard lock(mutex_);
+    return sealed_;
+  }();
+  if (!sealed) return state_.registry.update_group(group, optimizer);
   return loop().call(
       [&](Ticket& ticket) { loop().complete(ticket, state_.registry.update_group(group, optimizer)); });
 }

@@ -107,9 +107,11 @@ Result<std::vector<std::uint32_t>> Core::tensors_of(std::span<const ParameterId>
 void Core::prefetch(std::uint64_t pass, std::span<const ParameterId> parameters) {
   const Call call(*this, Need::kSealed);
   if (!call.ok()) return;
-  Result<std::vector<std::uint32_t>> tensors = tensors_of(parameters);
-  if (!tensors.ok()) return;
-  loop().post([this, pass, tensors = std::move(tensors).value()] {
+  // In the order in which they will be wanted; what this engine does not know is passed over.
+  std::vector<std::uint32_t> tensors;
+  for (ParameterId parameter : parameters)
+    if (const std::optional<std::uint32_t> tensor = find_tensor(parameter)) tensors.push_back(*tensor);
+  loop().post([this, pass, tensors = std::move(tensors)] {
     if (find_pass(pass) != nullptr) running_->gather->prefetch(tensors);
   });
 }
