@@ -5,16 +5,12 @@
 
 #include "kernels/tile_hash.hpp"
 
+#include "sluice/optimizer.hpp"
+
 namespace sluice::kernels {
 
-/// A group's hyper-parameters. Defaults are PyTorch's.
-struct AdamWSettings {
-  double lr = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 1e-2;
-};
+/// A group's hyper-parameters, as the trainer gives them.
+using AdamWSettings = AdamW;
 
 /// The numbers of one step of one parameter, each computed in double and rounded to float once.
 struct AdamWFactors {

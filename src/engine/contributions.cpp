@@ -103,20 +103,14 @@ Status Core::add_part(const PartOfGradient& part) {
       if (first_failure.ok()) first_failure = std::move(status);
       if (--left == 0) loop().complete(ticket, first_failure);
     };
-    const std::uint64_t last = part.range.first + part.range.count;
-    const std::uint64_t source_bytes = dtype_bytes(part.dtype);
-    for (const store::Piece& piece : state_.layout.pieces_of(part.tensor)) {
-      const store::Segment& segment = state_.layout.segments()[piece.segment];
-      const std::uint64_t begin = std::max(part.range.first, segment.first);
-      const std::uint64_t end = std::min(last, segment.first + segment.count);
-      if (begin >= end) continue;
-      const auto* source = static_cast<const std::byte*>(part.source);
+    const auto* source = static_cast<const std::byte*>(part.source);
+    for (const Region& region : regions_of(part.tensor, part.range)) {
       ++left;
       running_->gradients->add(
-          {.chunk = piece.chunk,
-           .offset = segment.offset + static_cast<std::uint32_t>(begin - segment.first),
-           .count = static_cast<std::uint32_t>(end - begin),
-           .source = source ? source + (begin - part.range.first) * source_bytes : nullptr,
+          {.chunk = region.chunk,
+           .offset = region.offset,
+           .count = region.count,
+           .source = source ? source + region.position * dtype_bytes(part.dtype) : nullptr,
            .dtype = kernel_dtype(part.dtype),
            .accumulate = part.accumulate},
           finished);

@@ -194,12 +194,12 @@ class Core : public std::enable_shared_from_this<Core> {
   enum class Outcome : std::uint8_t { kFinished, kAborted };
   void finish_pass(std::uint64_t pass, Outcome outcome);
   Result<std::vector<std::uint32_t>> tensors_of(std::span<const ParameterId> parameters) const;
-  /// Brings the other ranks' shards of pinned tensors, when every rank has its own.
   /// The ranks of a group tell each other what they fetch.
   /// Returns: the tensors that some rank does not hold whole, the same on every rank.
   Result<std::vector<std::uint32_t>> agree_on_fetch(const Group& group,
                                                     const std::vector<std::uint32_t>& tensors,
                                                     const Status& local);
+  /// Brings the other ranks' shards of pinned tensors, when every rank has its own.
   Status gather_shards(const std::vector<std::uint32_t>& tensors, Status local);
   Status drop_pass(std::uint64_t pass, Outcome outcome);
 
@@ -230,7 +230,6 @@ class Core : public std::enable_shared_from_this<Core> {
   void conclude_step(const StepFactors& factors);
   void count_overflowed();
 
-  // state_access.cpp
   /// Consecutive elements of one tensor in one chunk.
   struct Region {
     std::uint32_t chunk = 0;
@@ -238,7 +237,10 @@ class Core : public std::enable_shared_from_this<Core> {
     std::uint32_t count = 0;
     std::uint64_t position = 0;  // element of the caller's buffer
   };
+  /// Where this rank's part of a range lies, ascending in element.
   std::vector<Region> regions_of(std::uint32_t tensor, Range range) const;
+
+  // state_access.cpp
   Status check_access(std::uint32_t tensor, View view, Range range, DType dtype) const;
   Status between_passes();
   Result<std::byte*> take_frame(std::uint32_t chunk);

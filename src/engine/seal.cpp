@@ -8,7 +8,6 @@
 
 #include "engine/core.hpp"
 #include "engine/initial.hpp"
-#include "io/thread_backend.hpp"
 #include "kernels/isa.hpp"
 #include "kernels/tile_hash.hpp"
 #include "memory/topology.hpp"

@@ -165,13 +165,7 @@ class UpdateTask final : public ComputeTask {
 }  // namespace
 
 Factors make_factors(const Optimizer& optimizer, std::uint64_t step_count, double gradient_factor) {
-  const auto& rule = std::get<AdamW>(optimizer);
-  return kernels::adamw_factors({.lr = rule.lr,
-                                 .beta1 = rule.beta1,
-                                 .beta2 = rule.beta2,
-                                 .eps = rule.eps,
-                                 .weight_decay = rule.weight_decay},
-                                step_count, gradient_factor);
+  return kernels::adamw_factors(std::get<AdamW>(optimizer), step_count, gradient_factor);
 }
 
 void update_chunk(const State& state, const UpdateJob& job, std::function<void(const UpdateResult&)> done) {
