@@ -26,22 +26,6 @@ std::optional<DType> gradient_dtype(const ParameterSpec& spec) {
   return spec.gradient == GradientStorage::kBf16Once ? DType::kBF16 : DType::kF32;
 }
 
-Status check(const LayoutOptions& options) {
-  if (options.chunk_elements == 0 || options.chunk_elements % kernels::kTileElements != 0 ||
-      options.chunk_elements > kChunkElementsMax) {
-    return Status(
-        Code::kInvalidArgument,
-        fmt::format("chunk_elements = {}: not a multiple of {} from {} to {}", options.chunk_elements,
-                    kernels::kTileElements, kernels::kTileElements, kChunkElementsMax));
-  }
-  if (!std::has_single_bit(options.grid_bytes) || options.grid_bytes < 512 ||
-      options.grid_bytes > (1u << 20)) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("grid_bytes = {}: not a power of two from 512 to 1048576", options.grid_bytes));
-  }
-  return {};
-}
-
 Status check(const ParameterSpec& spec) {
   if (spec.elements > kParameterElementsMax) {
     return Status(Code::kInvalidArgument,
@@ -72,6 +56,22 @@ struct ClassMembers {
 };
 
 }  // namespace
+
+Status check(const LayoutOptions& options) {
+  if (options.chunk_elements == 0 || options.chunk_elements % kernels::kTileElements != 0 ||
+      options.chunk_elements > kChunkElementsMax) {
+    return Status(
+        Code::kInvalidArgument,
+        fmt::format("chunk_elements = {}: not a multiple of {} from {} to {}", options.chunk_elements,
+                    kernels::kTileElements, kernels::kTileElements, kChunkElementsMax));
+  }
+  if (!std::has_single_bit(options.grid_bytes) || options.grid_bytes < 512 ||
+      options.grid_bytes > (1u << 20)) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("grid_bytes = {}: not a power of two from 512 to 1048576", options.grid_bytes));
+  }
+  return {};
+}
 
 std::vector<PlaneFormat> planes_of(Policy policy, const Optimizer& optimizer, DType frozen_dtype) {
   static_assert(std::variant_size_v<Optimizer> == 1, "AdamW alone: every stepped policy keeps both moments");

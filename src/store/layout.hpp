@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -17,6 +18,9 @@ inline constexpr std::uint32_t kGranule = 256;
 
 /// The planes of a record in the order in which they lie in it. The gradient is a plane beside the record.
 enum class Plane : std::uint8_t { kWeight, kResidual, kMoment1, kMoment2 };
+
+/// The most planes that a record has.
+inline constexpr std::size_t kMaxPlanes = 4;
 
 struct PlaneFormat {
   Plane plane = Plane::kWeight;
@@ -94,6 +98,9 @@ struct LayoutOptions {
   std::uint32_t chunk_elements = 1 << 20;  ///< a multiple of 16 Ki, at most 1 Gi
   std::uint32_t grid_bytes = 4096;         ///< a power of two, 512 .. 1 Mi
 };
+
+/// Errors: kInvalidArgument with the field, its value and the accepted range.
+Status check(const LayoutOptions& options);
 
 /// Where every element that this rank owns lies. A class is one line of elements: the shards of its
 /// parameters in order of registration, each from a granule on; the gap before the next granule is in no

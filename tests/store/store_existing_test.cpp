@@ -151,6 +151,12 @@ TEST_F(ExistingTest, StoreWithCommitsIsLeftUntouched) {
   leave_dead_run(options_);
   Superblock committed = superblock();
   committed.keep_commits = 2;
+  committed.catalog_offset = committed.grid_bytes;
+  committed.catalog_bytes = 1;
+  committed.places_offset = std::uint64_t{2} * committed.grid_bytes;
+  committed.place_bytes = committed.grid_bytes;
+  committed.place_count = 3;
+  committed.slots_offset = std::uint64_t{5} * committed.grid_bytes;
   overwrite(encode(committed));
   const auto before = names();
   const Status status = refusal(next_run());
@@ -164,12 +170,12 @@ TEST_F(ExistingTest, StoreWithCommitsIsLeftUntouched) {
 TEST_F(ExistingTest, NewerFormatIsRefusedWithItsVersion) {
   leave_dead_run(options_);
   SuperblockBytes bytes = encode(superblock());
-  bytes[8] = std::byte{2};
+  bytes[8] = std::byte{kFormatVersion + 1};
   overwrite(bytes);
   const auto before = names();
   const Status status = refusal(next_run());
   EXPECT_EQ(status.code(), Code::kUnimplemented);
-  EXPECT_THAT(status.message(), HasSubstr("version 2"));
+  EXPECT_THAT(status.message(), HasSubstr("version " + std::to_string(kFormatVersion + 1)));
   EXPECT_THAT(status.message(), HasSubstr(rank_path("a") + "/data"));
   EXPECT_EQ(names(), before);
 }
