@@ -85,6 +85,12 @@ Result<Directory> Directory::subdirectory(const std::string& name, Creation crea
   return Directory(std::move(opened), path_of(name));
 }
 
+Result<Directory> Directory::reopen() const {
+  Descriptor opened(::openat(fd(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (opened.get() < 0) return why_not_opened(path_, errno);
+  return Directory(std::move(opened), path_);
+}
+
 Result<std::vector<std::string>> Directory::names() const {
   const auto failed = [&](int error) { return status_from_errno(error, fmt::format("listing {}", path_)); };
   Descriptor copy(::openat(fd(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));

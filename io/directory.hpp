@@ -52,6 +52,9 @@ class Directory {
   /// Opens, or makes with mode 0700, the directory `name` inside this one.
   Result<Directory> subdirectory(const std::string& name, Creation creation) const;
 
+  /// The same directory, open once more: an flock(2) of one keeps the other out.
+  Result<Directory> reopen() const;
+
   /// Names inside, sorted, without "." and "..".
   Result<std::vector<std::string>> names() const;
 

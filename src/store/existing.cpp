@@ -1,19 +1,21 @@
 #include "store/existing.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <optional>
-#include <string>
+#include <iterator>
+#include <map>
+#include <utility>
 
-#include "io/file.hpp"
-#include "store/lock.hpp"
+#include "kernels/tile_hash.hpp"
 #include "store/names.hpp"
-#include "store/superblock.hpp"
 
 namespace sluice::store {
 namespace {
+
+constexpr std::size_t kNamedMax = 8;  // of what a message lists
 
 Status ignore_missing(const Status& status) { return status.code() == Code::kNotFound ? Status() : status; }
 
@@ -28,84 +30,306 @@ Status remove_if_empty(const io::Directory& directory, const std::string& name) 
   return holds_something ? Status() : ignore_missing(status);
 }
 
-/// What a rank's container says; nothing where its making was cut short before the superblock.
-Result<std::optional<Superblock>> read_superblock(const io::Directory& rank) {
-  auto file = io::File::open(rank, kDataName, {.caching = io::Caching::kBuffered});
-  if (file.status().code() == Code::kNotFound) return std::optional<Superblock>();
-  if (!file.ok()) return file.status();
-  const auto file_bytes = file->size();
-  if (!file_bytes.ok()) return file_bytes.status();
-  SuperblockBytes storage = {};
-  const auto bytes = std::span(storage).first(std::min<std::uint64_t>(*file_bytes, kSuperblockBytes));
-  SLUICE_RETURN_IF_ERROR(file->read_exact(0, bytes));
-  if (is_blank(bytes)) return std::optional<Superblock>();
-  auto superblock = decode(bytes);
-  if (!superblock.ok()) return superblock.status().with_context(file->path());
-  return std::optional(*superblock);
-}
-
 Status check_only_own_files(const io::Directory& rank) {
-  const auto names = rank.names();
-  if (!names.ok()) return names.status();
-  const auto foreign = std::find_if_not(names->begin(), names->end(), is_own_file);
-  if (foreign == names->end()) return {};
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> names, rank.names());
+  const auto foreign = std::find_if_not(names.begin(), names.end(), is_own_file);
+  if (foreign == names.end()) return {};
   return Status(
       Code::kAlreadyExists,
       fmt::format("{}: holds \"{}\", which is no file of a store; left untouched", rank.path(), *foreign));
 }
 
-Status clear_rank(const io::Directory& directory, const io::Directory& store, const io::Directory& rank,
-                  OnExisting existing) {
-  auto lock = Lock::acquire(rank, io::Creation::kNever);
-  if (!lock.ok() && lock.status().code() != Code::kNotFound) return lock.status();
-  const auto superblock = read_superblock(rank);
-  if (!superblock.ok()) return superblock.status();
-  if (*superblock) {
-    const Superblock& found = **superblock;
-    if (found.keep_commits > 0) {
-      return Status(
-          Code::kAlreadyExists,
-          fmt::format(
-              "{}: a store that keeps {} commits (rank {} of {}); left untouched, this version does not "
-              "open it: name another directory or remove it",
-              rank.path(), found.keep_commits, found.rank, found.world));
-    }
-    if (existing == OnExisting::kRefuse) {
-      return Status(Code::kAlreadyExists, fmt::format("{}: a scratch store of an earlier run (rank {} of {})",
-                                                      rank.path(), found.rank, found.world));
-    }
+/// What a container says; nothing where its making was cut short before the superblock.
+Result<std::optional<Superblock>> read_superblock(const io::File& data) {
+  SLUICE_ASSIGN_OR_RETURN(const std::uint64_t file_bytes, data.size());
+  SuperblockBytes storage = {};
+  const auto bytes = std::span(storage).first(std::min<std::uint64_t>(file_bytes, kSuperblockBytes));
+  SLUICE_RETURN_IF_ERROR(data.read_exact(0, bytes));
+  if (is_blank(bytes)) return std::optional<Superblock>();
+  const auto superblock = decode(bytes);
+  if (!superblock.ok()) return superblock.status().with_context(data.path());
+  // Slots of a scratch store are read by nobody, the others' were there before the superblock was written.
+  if (superblock->keep_commits > 0 && file_bytes < superblock->container_bytes) {
+    return Status(Code::kDataLoss,
+                  fmt::format("{}: truncated, {} bytes are there, the store was made with {}", data.path(),
+                              file_bytes, superblock->container_bytes));
   }
-  SLUICE_RETURN_IF_ERROR(check_only_own_files(rank));
-  return remove_rank(directory, store, rank);
+  return std::optional(*superblock);
 }
 
-Status clear_store(const io::Directory& directory, const io::Directory& store,
-                   const ExistingOptions& options) {
-  const auto names = store.names();
-  if (!names.ok()) return names.status();
-  for (const std::string& name : *names) {
-    const auto rank = parse_rank_name(name);
-    if (!rank || *rank % options.world != options.rank) continue;
-    auto rank_directory = store.subdirectory(name, io::Creation::kNever);
-    if (!rank_directory.ok()) return rank_directory.status();
-    SLUICE_RETURN_IF_ERROR(clear_rank(directory, store, *rank_directory, options.existing));
+/// Finds, claims and reads what is in one drive's directory.
+class Search {
+ public:
+  Search(const FindOptions& options, const Owner& owner) : options_(options), owner_(owner) {}
+
+  using Key = std::pair<std::uint64_t, std::uint32_t>;  // store id, rank
+
+  Status look_into(const io::Directory& directory) {
+    SLUICE_ASSIGN_OR_RETURN(io::Directory reopened, directory.reopen());
+    const auto root = std::make_shared<const io::Directory>(std::move(reopened));
+    SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> names, root->names());
+    for (const std::string& name : names) {
+      const auto store_id = parse_store_name(name);
+      if (!store_id) continue;
+      auto store = root->subdirectory(name, io::Creation::kNever);
+      if (is_absent(store.status()) || store.status().code() == Code::kFailedPrecondition) continue;
+      if (!store.ok()) return store.status();
+      SLUICE_RETURN_IF_ERROR(
+          look_into_store(root, *store_id, std::make_shared<const io::Directory>(std::move(*store))));
+    }
+    return {};
   }
-  return remove_if_empty(directory, name_of(store));
+
+  std::map<Key, std::vector<ExistingDrive>> found;
+
+ private:
+  /// Gone since its name was read, which nothing prevents where nothing is locked.
+  bool is_absent(const Status& status) const {
+    return options_.claim == Claim::kLook && status.code() == Code::kNotFound;
+  }
+
+  Status look_into_store(const std::shared_ptr<const io::Directory>& root, std::uint64_t store_id,
+                         const std::shared_ptr<const io::Directory>& store) {
+    SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> names, store->names());
+    for (const std::string& name : names) {
+      const auto rank = parse_rank_name(name);
+      if (!rank || *rank % options_.world != options_.rank) continue;
+      auto directory = store->subdirectory(name, io::Creation::kNever);
+      if (is_absent(directory.status())) continue;
+      if (!directory.ok()) return directory.status();
+      ExistingDrive drive{.root = root, .store = store, .rank = std::move(*directory)};
+      if (options_.claim == Claim::kLock) SLUICE_RETURN_IF_ERROR(claim(drive));
+      SLUICE_RETURN_IF_ERROR(open_data(drive));
+      found[{store_id, *rank}].push_back(std::move(drive));
+    }
+    if (names.empty() && options_.claim == Claim::kLock) return remove_if_empty(*root, name_of(*store));
+    return {};
+  }
+
+  Status claim(ExistingDrive& drive) const {
+    auto lock = Lock::acquire(drive.rank, io::Creation::kNever);
+    SLUICE_RETURN_IF_ERROR(ignore_missing(lock.status()));
+    SLUICE_RETURN_IF_ERROR(check_only_own_files(drive.rank));
+    if (!lock.ok()) return {};
+    SLUICE_RETURN_IF_ERROR(lock->sign(owner_));
+    drive.lock = std::move(*lock);
+    return {};
+  }
+
+  Status open_data(ExistingDrive& drive) const {
+    const auto access = options_.claim == Claim::kLock ? io::Access::kReadWrite : io::Access::kReadOnly;
+    auto data = io::File::open(drive.rank, kDataName, {.access = access});
+    if (data.status().code() == Code::kNotFound) return {};
+    if (!data.ok()) return data.status();
+    SLUICE_ASSIGN_OR_RETURN(drive.superblock, read_superblock(*data));
+    drive.data = std::move(*data);
+    return {};
+  }
+
+  const FindOptions options_;
+  const Owner owner_;
+};
+
+std::string name_of(const VolumeId& volume) {
+  std::string text;
+  for (const std::byte byte : volume) text += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
+  return text;
+}
+
+/// Drives that have a superblock, which are the first ones.
+std::span<ExistingDrive> drives_of(ExistingRank& rank) {
+  const auto end =
+      std::ranges::find_if_not(rank.drives, [](const auto& drive) { return drive.superblock.has_value(); });
+  return std::span(rank.drives).first(static_cast<std::size_t>(end - rank.drives.begin()));
+}
+
+/// What all drives of a rank agree in.
+Superblock common_part(Superblock superblock) {
+  superblock.drive = 0;
+  superblock.container_bytes = 0;
+  superblock.committed = false;
+  return superblock;
+}
+
+Status check_drive(const ExistingRank& rank, const ExistingDrive& drive, const ExistingDrive& first,
+                   const ExistingDrive& previous) {
+  const Superblock& superblock = *drive.superblock;
+  const auto foreign = [&](std::string why) {
+    return Status(Code::kDataLoss, fmt::format("{}: {}", drive.data->path(), why));
+  };
+  if (superblock.store_id != rank.store_id || superblock.rank != rank.rank) {
+    return foreign(fmt::format("says that it is rank {} of store {:016x}, not the one that it lies in",
+                               superblock.rank, superblock.store_id));
+  }
+  if (superblock.volume_id != first.superblock->volume_id) {
+    return foreign(fmt::format("drive {} of volume {}; {} is of volume {}", superblock.drive,
+                               name_of(superblock.volume_id), first.data->path(),
+                               name_of(first.superblock->volume_id)));
+  }
+  if (&drive != &previous && superblock.drive == previous.superblock->drive) {
+    return foreign(fmt::format("drive {} of volume {} a second time, the other one is {}", superblock.drive,
+                               name_of(superblock.volume_id), previous.data->path()));
+  }
+  if (common_part(superblock) != common_part(*first.superblock)) {
+    return foreign(fmt::format("its superblock contradicts that of {}, another drive of volume {}",
+                               first.data->path(), name_of(superblock.volume_id)));
+  }
+  return {};
+}
+
+/// Puts the drives in order and finds out which are missing.
+Status put_together(ExistingRank& rank) {
+  std::ranges::stable_sort(rank.drives, [](const ExistingDrive& a, const ExistingDrive& b) {
+    if (!a.superblock || !b.superblock) return a.superblock.has_value() > b.superblock.has_value();
+    return a.superblock->drive < b.superblock->drive;
+  });
+  const std::span<ExistingDrive> drives = drives_of(rank);
+  if (drives.empty()) {
+    rank.missing = "its making was cut short";
+    return {};
+  }
+  rank.superblock = drives[0].superblock;
+  for (std::size_t i = 0; i < drives.size(); ++i) {
+    SLUICE_RETURN_IF_ERROR(check_drive(rank, drives[i], drives[0], drives[i == 0 ? 0 : i - 1]));
+    rank.superblock->committed |= drives[i].superblock->committed;
+  }
+  const std::uint32_t count = rank.superblock->drives;
+  rank.whole = drives.size() == count;
+  if (rank.whole) return {};
+  std::vector<std::uint32_t> missing;
+  for (std::uint32_t index = 0, at = 0; index < count && missing.size() < kNamedMax; ++index) {
+    if (at < drives.size() && drives[at].superblock->drive == index) {
+      ++at;
+    } else {
+      missing.push_back(index);
+    }
+  }
+  const std::size_t others = count - drives.size() - missing.size();
+  rank.missing = fmt::format("drive {}{} of {} (volume {}) is in none of the directories",
+                             fmt::join(missing, ", "), others > 0 ? fmt::format(" and {} more", others) : "",
+                             count, name_of(rank.superblock->volume_id));
+  for (const ExistingDrive& drive : std::span(rank.drives).subspan(drives.size())) {
+    rank.missing += fmt::format("; {} was never made whole", drive.rank.path());
+  }
+  return {};
+}
+
+Result<std::vector<std::byte>> read_catalog(const ExistingDrive& drive) {
+  const Superblock& superblock = *drive.superblock;
+  std::vector<std::byte> bytes(superblock.catalog_bytes);
+  SLUICE_RETURN_IF_ERROR(drive.data->read_exact(superblock.catalog_offset, bytes));
+  const std::uint64_t checksum = kernels::hash_bytes(bytes.data(), bytes.size());
+  if (checksum != superblock.catalog_checksum) {
+    return Status(Code::kDataLoss,
+                  fmt::format("{}: the catalog is damaged: its checksum is {:016x}, not {:016x}",
+                              drive.data->path(), checksum, superblock.catalog_checksum));
+  }
+  return bytes;
+}
+
+/// Whether the record is of this rank of this store, as it was made.
+bool belongs(const CommitRecord& record, const ExistingRank& rank, const ElementLayout& layout) {
+  if (!check(record, *rank.superblock, rank.catalog).ok()) return false;
+  for (std::size_t chunk = 0; chunk < record.chunks.size(); ++chunk) {
+    const std::size_t planes = layout.classes()[layout.chunks()[chunk].class_index].planes.size();
+    const auto beyond = std::span(record.chunks[chunk].checksums).subspan(planes);
+    if (!std::ranges::all_of(beyond, [](std::uint64_t checksum) { return checksum == 0; })) return false;
+  }
+  return true;
+}
+
+Status read_records(ExistingRank& rank, const ElementLayout& layout) {
+  const std::span<ExistingDrive> drives = drives_of(rank);
+  std::map<std::uint64_t, HeldCommit> held;  // by number
+  std::vector<std::byte> bytes(rank.superblock->place_bytes);
+  for (std::size_t index = 0; index < drives.size(); ++index) {
+    const io::File& data = *drives[index].data;
+    for (std::uint32_t place = 0; place < rank.superblock->place_count; ++place) {
+      SLUICE_RETURN_IF_ERROR(
+          data.read_exact(rank.superblock->places_offset + place * rank.superblock->place_bytes, bytes));
+      auto record = decode_commit(bytes);
+      const Code code = record.status().code();
+      if (code == Code::kNotFound || code == Code::kDataLoss) continue;
+      if (!record.ok()) {
+        return record.status().with_context(fmt::format("{}: commit record place {}", data.path(), place));
+      }
+      if (!belongs(*record, rank, layout)) continue;
+      HeldCommit& commit = held[record->number];
+      if (commit.places.empty()) {
+        commit.record = std::move(*record);
+        commit.places.resize(drives.size());
+      }
+      if (commit.places[index]) {
+        return Status(Code::kDataLoss, fmt::format("{}: places {} and {} both hold commit {}", data.path(),
+                                                   *commit.places[index], place, commit.record.number));
+      }
+      commit.places[index] = place;
+    }
+  }
+  for (auto& [number, commit] : held) rank.commits.push_back(std::move(commit));
+  return {};
+}
+
+Status read_tables(ExistingRank& rank) {
+  const std::span<ExistingDrive> drives = drives_of(rank);
+  for (const ExistingDrive& drive : drives) {
+    SLUICE_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, read_catalog(drive));
+    if (&drive == &drives[0]) {
+      auto catalog = decode_catalog(bytes);
+      if (!catalog.ok()) return catalog.status().with_context(drive.data->path());
+      rank.catalog = std::move(*catalog);
+    }
+    SLUICE_RETURN_IF_ERROR(check_runs(rank.catalog, *drive.superblock).with_context(drive.data->path()));
+  }
+  auto layout = layout_of(rank.catalog, *rank.superblock);
+  if (!layout.ok()) return layout.status().with_context(drives[0].data->path());
+  return read_records(rank, *layout);
 }
 
 }  // namespace
 
-Status clear_existing(const io::Directory& directory, const ExistingOptions& options) {
-  const auto names = directory.names();
-  if (!names.ok()) return names.status();
-  for (const std::string& name : *names) {
-    if (!is_store_name(name)) continue;
-    auto store = directory.subdirectory(name, io::Creation::kNever);
-    if (store.status().code() == Code::kFailedPrecondition) continue;
-    if (!store.ok()) return store.status();
-    SLUICE_RETURN_IF_ERROR(clear_store(directory, *store, options));
+Result<std::vector<ExistingRank>> find_existing(std::span<const io::Directory> directories,
+                                                const FindOptions& options, const Owner& owner) {
+  Search search(options, owner);
+  for (const io::Directory& directory : directories) SLUICE_RETURN_IF_ERROR(search.look_into(directory));
+  std::vector<ExistingRank> ranks;
+  for (auto& [key, drives] : search.found) {
+    ExistingRank rank{.store_id = key.first, .rank = key.second, .drives = std::move(drives)};
+    SLUICE_RETURN_IF_ERROR(put_together(rank));
+    if (rank.superblock && rank.superblock->keep_commits > 0) SLUICE_RETURN_IF_ERROR(read_tables(rank));
+    ranks.push_back(std::move(rank));
   }
-  return {};
+  return ranks;
+}
+
+RankSummary summarize(const ExistingRank& rank) {
+  RankSummary summary{.store_id = rank.store_id, .rank = rank.rank};
+  if (!rank.superblock) return summary;
+  summary.generation = rank.superblock->generation;
+  summary.world = rank.superblock->world;
+  summary.keep_commits = rank.superblock->keep_commits;
+  summary.committed = rank.superblock->committed;
+  summary.whole = rank.whole;
+  summary.drives = rank.superblock->drives;
+  for (const ExistingDrive& drive : rank.drives) {
+    if (drive.superblock && drive.superblock->drive == summary.missing_drive) ++summary.missing_drive;
+  }
+  const std::size_t held = std::min(rank.commits.size(), summary.commits.size());
+  summary.held = static_cast<std::uint32_t>(held);
+  for (std::size_t i = 0; i < held; ++i) {
+    summary.commits[i] = rank.commits[rank.commits.size() - held + i].record.number;
+  }
+  return summary;
+}
+
+Status remove_existing(ExistingRank rank) {
+  Status first;
+  for (ExistingDrive& drive : rank.drives) {
+    drive.data.reset();
+    const Status status = remove_rank(*drive.root, *drive.store, drive.rank);
+    if (first.ok()) first = status;
+  }
+  return first;
 }
 
 Status remove_rank(const io::Directory& directory, const io::Directory& store, const io::Directory& rank) {

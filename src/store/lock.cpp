@@ -10,6 +10,7 @@
 #include <chrono>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <sstream>
 #include <thread>
 #include <utility>
@@ -125,6 +126,7 @@ Result<Lock> Lock::acquire(const io::Directory& directory, io::Creation creation
     return Status(Code::kFailedPrecondition, fmt::format("{}: in use by another engine of this process, {}",
                                                          directory.path(), describe(*owner, 0)));
   }
+  SLUICE_ASSIGN_OR_RETURN(io::Directory reopened, directory.reopen());
   auto file = io::File::open(directory, kLockName, {.creation = creation, .caching = io::Caching::kBuffered});
   if (!file.ok()) return file.status();
   struct flock range = whole_file(F_WRLCK);
@@ -138,18 +140,53 @@ Result<Lock> Lock::acquire(const io::Directory& directory, io::Creation creation
     return Status(Code::kFailedPrecondition,
                   fmt::format("{}: in use by {}", directory.path(), describe(*owner, range.l_pid)), error);
   }
-  return Lock(std::move(*file));
+  return Lock(std::move(reopened), std::move(*file));
 }
 
-Status Lock::sign(const io::Directory& directory, const Owner& owner) const {
+Lock::Lock(io::Directory directory, io::File file)
+    : directory_(std::move(directory)), file_(std::move(file)) {}
+
+Lock::Lock(Lock&& other) noexcept
+    : directory_(std::move(other.directory_)),
+      file_(std::exchange(other.file_, std::nullopt)),
+      owner_(std::exchange(other.owner_, std::nullopt)) {}
+
+Lock& Lock::operator=(Lock&& other) noexcept {
+  if (this != &other) {
+    release();
+    directory_ = std::move(other.directory_);
+    file_ = std::exchange(other.file_, std::nullopt);
+    owner_ = std::exchange(other.owner_, std::nullopt);
+  }
+  return *this;
+}
+
+Lock::~Lock() { release(); }
+
+void Lock::release() {
+  // In this order: without the signature another engine of this process would lock the file, and this close
+  // would drop its lock. Who has signed meanwhile has the lock.
+  file_.reset();
+  const std::optional<Owner> mine = std::exchange(owner_, std::nullopt);
+  if (!mine || !mine->is_this_process()) return;
+  const auto found = read_owner(directory_);
+  if (found.ok() && *found == mine) (void)directory_.remove(kOwnerName);
+}
+
+Status Lock::sign(const Owner& owner) {
+  // A draft that a dead one left may be longer than the text that goes into it.
+  const Status removed = directory_.remove(kOwnerDraftName);
+  if (!removed.ok() && removed.code() != Code::kNotFound) return removed;
   const std::string text = encode(owner);
   {
-    auto file = io::File::open(directory, kOwnerDraftName,
+    auto file = io::File::open(directory_, kOwnerDraftName,
                                {.creation = io::Creation::kExclusive, .caching = io::Caching::kBuffered});
     if (!file.ok()) return file.status();
     SLUICE_RETURN_IF_ERROR(file->write_exact(0, std::as_bytes(std::span(text))));
   }
-  return directory.rename(kOwnerDraftName, kOwnerName);
+  SLUICE_RETURN_IF_ERROR(directory_.rename(kOwnerDraftName, kOwnerName));
+  owner_ = owner;
+  return {};
 }
 
 }  // namespace sluice::store

@@ -48,20 +48,28 @@ class NamesGuard {
 /// The right to use a rank's directory: a POSIX record lock on `lock`, which dies with its process and is not
 /// inherited by fork. It does not keep two engines of one process apart and any close of the file in this
 /// process would drop it, so `owner` is read first and an owner of this process is refused before the file is
-/// opened. Lifetime: released by the destructor; in a forked child that does nothing to the parent's lock.
+/// opened. Lifetime: the destructor gives it up and takes the signature back, under the drive's NamesGuard
+/// where another engine may be looking; in a forked child it does nothing to the parent's.
 class Lock {
  public:
   /// Locks an existing `lock`, or makes it.
   /// Requires: the caller holds the drive's NamesGuard.
   /// Errors: kFailedPrecondition naming the live owner; with kNever kNotFound if there is no lock.
   static Result<Lock> acquire(const io::Directory& rank_directory, io::Creation creation);
+  ~Lock();
+  Lock(Lock&& other) noexcept;
+  Lock& operator=(Lock&& other) noexcept;
 
   /// Writes `owner` beside the lock, over a dead one's.
-  Status sign(const io::Directory& rank_directory, const Owner& owner) const;
+  Status sign(const Owner& owner);
 
  private:
-  explicit Lock(io::File file) : file_(std::move(file)) {}
-  io::File file_;
+  Lock(io::Directory directory, io::File file);
+  void release();
+
+  io::Directory directory_;
+  std::optional<io::File> file_;  // none: moved away
+  std::optional<Owner> owner_;    // as signed
 };
 
 }  // namespace sluice::store

@@ -11,10 +11,12 @@ std::string store_name(std::uint64_t store_id) { return fmt::format("{}{:016x}",
 
 std::string rank_name(std::uint32_t rank) { return fmt::format("{}{:05}", kRankPrefix, rank); }
 
-bool is_store_name(std::string_view name) {
-  if (name.substr(0, kStorePrefix.size()) != kStorePrefix) return false;
-  const std::string_view id = name.substr(kStorePrefix.size());
-  return id.size() == 16 && id.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+std::optional<std::uint64_t> parse_store_name(std::string_view name) {
+  if (name.substr(0, kStorePrefix.size()) != kStorePrefix) return std::nullopt;
+  std::uint64_t store_id = 0;
+  std::from_chars(name.data() + kStorePrefix.size(), name.data() + name.size(), store_id, 16);
+  if (store_name(store_id) != name) return std::nullopt;
+  return store_id;
 }
 
 std::optional<std::uint32_t> parse_rank_name(std::string_view name) {

@@ -22,8 +22,8 @@ std::string store_name(std::uint64_t store_id);
 /// "rank-" and at least 5 decimal digits.
 std::string rank_name(std::uint32_t rank);
 
-/// Whether store_name() can have made this name.
-bool is_store_name(std::string_view name);
+/// The store whose store_name() this is; nothing for another name.
+std::optional<std::uint64_t> parse_store_name(std::string_view name);
 /// The rank whose rank_name() this is; nothing for another name.
 std::optional<std::uint32_t> parse_rank_name(std::string_view name);
 /// Whether a store puts a file of this name into a rank's directory.

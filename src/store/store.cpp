@@ -1,241 +1,275 @@
 #include "store/store.hpp"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <bit>
-#include <cerrno>
 #include <limits>
 #include <utility>
 
-#include "store/existing.hpp"
 #include "store/names.hpp"
 #include "store/random.hpp"
-#include "store/superblock.hpp"
 
 namespace sluice::store {
 namespace {
 
-constexpr std::uint32_t kGridMin = 4096;
-constexpr std::uint64_t kTooMany = std::numeric_limits<std::uint64_t>::max();
+constexpr std::uint64_t kContainerBytesMax = std::numeric_limits<std::int64_t>::max();
 
-std::uint64_t slots_offset(const StoreOptions& options) {
-  return std::max<std::uint64_t>(options.grid_bytes, kSuperblockBytes);
-}
-
-SlotOptions slot_options(const StoreOptions& options, Undo undo) {
-  return {.chunks = options.chunks,
-          .stored_chunks = options.stored_chunks,
-          .drives = static_cast<std::uint32_t>(options.directories.size()),
-          .undo = undo,
-          .first_offset = slots_offset(options)};
-}
-
-/// Slot s lies on drive s % drives: with 5 slots on 2 drives drive 0 has 3.
-std::uint64_t gradient_slots_of(const StoreOptions& options, std::uint32_t drive) {
-  const std::uint64_t drives = options.directories.size();
-  return options.spilled_gradient_slots / drives + (drive < options.spilled_gradient_slots % drives);
-}
-
-std::uint64_t needed_bytes_with(const StoreOptions& options, Undo undo) {
-  const auto slots = SlotTable::plan(slot_options(options, undo));
-  std::uint64_t bytes = 0;
-  if (!slots.ok() ||
-      __builtin_mul_overflow(options.spilled_gradient_slots, options.spilled_gradient_bytes, &bytes)) {
-    return kTooMany;
-  }
-  for (std::uint32_t drive = 0; drive < options.directories.size(); ++drive) {
-    if (__builtin_add_overflow(bytes, slots->container_bytes(drive), &bytes)) return kTooMany;
-  }
-  return bytes;
-}
-
-Status check_budget(const StoreOptions& options) {
-  const std::uint64_t needed_bytes = Store::needed_bytes(options);
-  if (needed_bytes == kTooMany) {
-    return Status(Code::kResourceExhausted, "the store needs more bytes than 64 bits count");
-  }
-  if (options.nvme_budget_bytes == 0 || needed_bytes <= options.nvme_budget_bytes) return {};
-  const std::uint64_t gradient_bytes = options.spilled_gradient_slots * options.spilled_gradient_bytes;
-  std::string text = fmt::format(
-      "nvme_budget_bytes = {} is too small, the smallest that would do is {}: {} for {} records with their "
-      "slots on {} "
-      "drives, {} for spilled gradients",
-      options.nvme_budget_bytes, needed_bytes, needed_bytes - gradient_bytes, options.stored_chunks.size(),
-      options.directories.size(), gradient_bytes);
-  if (options.undo == Undo::kOn) {
-    text += fmt::format("; {} without undo", needed_bytes_with(options, Undo::kOff));
-  }
-  return Status(Code::kResourceExhausted, text);
-}
-
-Status check(const StoreOptions& options) {
-  if (options.directories.empty())
-    return Status(Code::kInvalidArgument, "directories: a store needs at least one");
-  if (options.rank >= options.world) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("rank {} is outside its world of {}", options.rank, options.world));
-  }
-  if (!std::has_single_bit(options.grid_bytes)) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("grid_bytes = {}: not a power of two", options.grid_bytes));
-  }
-  for (const std::uint32_t chunk : options.stored_chunks) {
-    if (chunk >= options.chunks.size() || options.chunks[chunk].record.bytes % options.grid_bytes != 0) {
-      return Status(
-          Code::kInvalidArgument,
-          fmt::format("stored_chunks: chunk {} is not one of the {} chunks laid out on a grid of {} bytes",
-                      chunk, options.chunks.size(), options.grid_bytes));
+/// From the records to those with the numbers in `wanted`; `records` keeps the others. Both ascend.
+/// Errors: kInvalidArgument for a number that is not there.
+Result<std::vector<HeldCommit>> take_commits(std::vector<HeldCommit>& records,
+                                             std::span<const std::uint64_t> wanted) {
+  std::vector<HeldCommit> taken;
+  for (const std::uint64_t number : wanted) {
+    const auto found =
+        std::ranges::find(records, number, [](const HeldCommit& commit) { return commit.record.number; });
+    if (found == records.end()) {
+      return Status(Code::kInvalidArgument, fmt::format("commit {} is not held by this rank", number));
     }
+    taken.push_back(std::move(*found));
+    records.erase(found);
   }
-  if (options.spilled_gradient_bytes % options.grid_bytes != 0) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("spilled_gradient_bytes = {}: not a multiple of the grid of {} bytes",
-                              options.spilled_gradient_bytes, options.grid_bytes));
-  }
-  return {};
-}
-
-Result<bool> same_directory(const io::Directory& a, const io::Directory& b) {
-  struct stat first, second;
-  if (::fstat(a.fd(), &first) != 0) return status_from_errno(errno, "looking at " + a.path());
-  if (::fstat(b.fd(), &second) != 0) return status_from_errno(errno, "looking at " + b.path());
-  return first.st_dev == second.st_dev && first.st_ino == second.st_ino;
-}
-
-Result<std::vector<io::Directory>> open_all(std::span<const std::string> paths) {
-  std::vector<io::Directory> directories;
-  for (const std::string& path : paths) {
-    auto directory = io::Directory::open(path, io::Access::kReadWrite);
-    if (!directory.ok()) return directory.status();
-    for (const io::Directory& earlier : directories) {
-      const auto same = same_directory(earlier, *directory);
-      if (!same.ok()) return same.status();
-      if (*same) {
-        return Status(Code::kInvalidArgument,
-                      fmt::format("directories: {} and {} are the same", earlier.path(), directory->path()));
-      }
-    }
-    directories.push_back(std::move(*directory));
-  }
-  return directories;
+  return taken;
 }
 
 }  // namespace
 
-Result<std::uint32_t> grid_of(std::span<const std::string> directories) {
-  auto opened = open_all(directories);
-  if (!opened.ok()) return opened.status();
-  std::uint32_t grid_bytes = kGridMin;
-  for (const io::Directory& directory : *opened) {
-    const std::string name = fmt::format(".sluice-grid-{:016x}", random_u64());
-    auto file = io::File::open(directory, name, {.creation = io::Creation::kExclusive});
-    if (!file.ok()) return file.status();
-    SLUICE_RETURN_IF_ERROR(directory.remove(name));
-    SLUICE_RETURN_IF_ERROR(file->preallocate(std::uint64_t{1} << 16));
-    grid_bytes = std::max({grid_bytes, file->grid().offset_bytes, file->grid().memory_bytes});
-  }
-  return grid_bytes;
-}
-
-std::uint64_t Store::needed_bytes(const StoreOptions& options) {
-  return needed_bytes_with(options, options.undo);
-}
-
-Result<std::unique_ptr<Store>> Store::create(const StoreOptions& options) {
-  SLUICE_RETURN_IF_ERROR(check(options));
-  SLUICE_RETURN_IF_ERROR(check_budget(options));
-  auto slots = SlotTable::plan(slot_options(options, options.undo));
-  if (!slots.ok()) return slots.status();
-  auto directories = open_all(options.directories);
-  if (!directories.ok()) return directories.status();
-
-  std::unique_ptr<Store> store(new Store(options, std::move(*slots)));
-  for (io::Directory& directory : *directories) {
-    SLUICE_RETURN_IF_ERROR(store->claim(store->drives_.emplace_back(std::move(directory)), options));
-  }
-  for (std::uint32_t index = 0; index < store->drives_.size(); ++index) {
-    SLUICE_RETURN_IF_ERROR(store->make_files(index, options));
-  }
-  return store;
-}
-
-Store::Store(const StoreOptions& options, SlotTable slots)
-    : slots_(std::move(slots)), owner_(Owner::make()), gradient_bytes_(options.spilled_gradient_bytes) {
-  fill_random(volume_id_);
-}
-
-Status Store::claim(Drive& drive, const StoreOptions& options) const {
-  const auto guard = NamesGuard::acquire(drive.root);
-  if (!guard.ok()) return guard.status();
-  SLUICE_RETURN_IF_ERROR(clear_existing(
-      drive.root, {.rank = options.rank, .world = options.world, .existing = options.existing}));
-  auto store = drive.root.subdirectory(store_name(options.store_id), io::Creation::kIfMissing);
-  if (!store.ok()) return store.status();
-  auto rank = store->subdirectory(rank_name(options.rank), io::Creation::kExclusive);
-  if (!rank.ok()) {
-    (void)drive.root.remove(store_name(options.store_id));  // unless other ranks are in it
-    return rank.status();
-  }
-  drive.store = std::move(*store);
-  drive.rank = std::move(*rank);
-  auto lock = Lock::acquire(*drive.rank, io::Creation::kExclusive);
-  if (!lock.ok()) return lock.status();
-  drive.lock = std::move(*lock);
-  return drive.lock->sign(*drive.rank, owner_);
-}
-
-Status Store::make_files(std::uint32_t index, const StoreOptions& options) {
-  Drive& drive = drives_[index];
-  auto data = io::File::open(*drive.rank, kDataName, {.creation = io::Creation::kExclusive});
-  if (!data.ok()) return data.status();
-  const std::uint64_t container_bytes = slots_.container_bytes(index);
-  SLUICE_RETURN_IF_ERROR(data->preallocate(container_bytes));
-  SLUICE_RETURN_IF_ERROR(check_grid(*data, options));
-  const SuperblockBytes superblock = encode({.volume_id = volume_id_,
-                                             .store_id = options.store_id,
-                                             .rank = options.rank,
-                                             .world = options.world,
-                                             .drive = index,
-                                             .drives = drive_count(),
-                                             .keep_commits = 0,
-                                             .undo = options.undo,
-                                             .chunk_elements = options.chunk_elements,
-                                             .grid_bytes = options.grid_bytes,
-                                             .slots_offset = slots_offset(options),
-                                             .container_bytes = container_bytes});
-  SLUICE_RETURN_IF_ERROR(data->write_exact(0, superblock));
-  drive.data = std::move(*data);
-  reserved_bytes_ += container_bytes;
-
-  const std::uint64_t gradient_slots = gradient_slots_of(options, index);
-  if (gradient_slots == 0) return {};
-  auto gradients = io::File::open(*drive.rank, kGradientsName, {.creation = io::Creation::kExclusive});
-  if (!gradients.ok()) return gradients.status();
-  SLUICE_RETURN_IF_ERROR(drive.rank->remove(kGradientsName));
-  SLUICE_RETURN_IF_ERROR(gradients->preallocate(gradient_slots * options.spilled_gradient_bytes));
-  SLUICE_RETURN_IF_ERROR(check_grid(*gradients, options));
-  drive.gradients = std::move(*gradients);
-  reserved_bytes_ += gradient_slots * options.spilled_gradient_bytes;
-  return {};
-}
-
-Status Store::check_grid(const io::File& file, const StoreOptions& options) const {
-  const std::uint32_t grid_bytes = file.grid().offset_bytes;
-  if (options.grid_bytes % grid_bytes == 0) return {};
-  return Status(Code::kFailedPrecondition,
-                fmt::format("{}: direct I/O works on a grid of {} bytes, chunks are laid out on {}",
-                            file.path(), grid_bytes, options.grid_bytes));
-}
+Store::Store(const StoreOptions& options, const Superblock& superblock, SlotTable slots)
+    : slots_(std::move(slots)),
+      owner_(Owner::make()),
+      superblock_(superblock),
+      gradient_bytes_(options.spilled_gradient_bytes),
+      nvme_budget_bytes_(options.nvme_budget_bytes) {}
 
 Store::~Store() {
   if (owner_.is_this_process()) (void)close();
 }
 
+Result<std::unique_ptr<Store>> Store::create(const Drives& drives, const StoreOptions& options) {
+  const auto count = static_cast<std::uint32_t>(drives.directories().size());
+  SLUICE_ASSIGN_OR_RETURN(ContainerPlan plan, plan_containers(options, count));
+  SLUICE_RETURN_IF_ERROR(check_budget(options, count));
+  fill_random(plan.superblock.volume_id);
+  std::unique_ptr<Store> store(new Store(options, plan.superblock, std::move(plan.slots)));
+  const Status status = store->make(drives, options, plan.catalog);
+  if (status.ok()) return store;
+  for (Drive& drive : store->drives_) (void)store->leave(drive);
+  store->drives_.clear();
+  return status;
+}
+
+Status Store::make(const Drives& drives, const StoreOptions& options, std::span<const std::byte> catalog) {
+  for (const io::Directory& root : drives.directories()) SLUICE_RETURN_IF_ERROR(claim(root));
+  for (std::uint32_t drive = 0; drive < drive_count(); ++drive) {
+    SLUICE_RETURN_IF_ERROR(make_container(drive, catalog));
+  }
+  SLUICE_RETURN_IF_ERROR(make_gradients(options));
+  for (std::uint32_t drive = 0; drive < drive_count(); ++drive) {
+    SLUICE_RETURN_IF_ERROR(write_superblock(drive));
+  }
+  return {};
+}
+
+Status Store::claim(const io::Directory& root) {
+  SLUICE_ASSIGN_OR_RETURN(io::Directory reopened, root.reopen());
+  SLUICE_ASSIGN_OR_RETURN(io::Directory store,
+                          root.subdirectory(store_name(superblock_.store_id), io::Creation::kIfMissing));
+  auto rank = store.subdirectory(rank_name(superblock_.rank), io::Creation::kExclusive);
+  if (!rank.ok()) {
+    (void)root.remove(store_name(superblock_.store_id));  // unless other ranks are in it
+    return rank.status();
+  }
+  Drive& drive = drives_.emplace_back(
+      Drive{.root = std::make_shared<const io::Directory>(std::move(reopened)),
+            .store = std::make_shared<const io::Directory>(std::move(store)),
+            .rank = std::move(*rank),
+            .container_bytes = slots_.container_bytes(static_cast<std::uint32_t>(drives_.size()))});
+  SLUICE_ASSIGN_OR_RETURN(drive.lock, Lock::acquire(drive.rank, io::Creation::kExclusive));
+  return drive.lock->sign(owner_);
+}
+
+Status Store::make_container(std::uint32_t index, std::span<const std::byte> catalog) {
+  Drive& drive = drives_[index];
+  SLUICE_ASSIGN_OR_RETURN(drive.data,
+                          io::File::open(drive.rank, kDataName, {.creation = io::Creation::kExclusive}));
+  // Zeros throughout, so that every place for a commit record is an erased one.
+  SLUICE_RETURN_IF_ERROR(drive.data->preallocate(drive.container_bytes));
+  SLUICE_RETURN_IF_ERROR(check_grid(*drive.data));
+  reserved_bytes_ += drive.container_bytes;
+  if (catalog.empty()) return {};
+  SLUICE_RETURN_IF_ERROR(drive.data->write_exact(superblock_.catalog_offset, catalog));
+  return drive.data->flush();
+}
+
+Status Store::write_superblock(std::uint32_t index) const {
+  const Drive& drive = drives_[index];
+  std::vector<std::byte> bytes(std::max<std::size_t>(superblock_.grid_bytes, kSuperblockBytes));
+  encode_superblock(index, false, bytes);
+  SLUICE_RETURN_IF_ERROR(drive.data->write_exact(0, bytes));
+  if (superblock_.keep_commits == 0) return {};
+  SLUICE_RETURN_IF_ERROR(drive.data->flush());
+  for (const io::Directory* directory : {&drive.rank, drive.store.get(), drive.root.get()}) {
+    SLUICE_RETURN_IF_ERROR(directory->sync());
+  }
+  return {};
+}
+
+Status Store::make_gradients(const StoreOptions& options) {
+  for (std::uint32_t index = 0; index < drive_count(); ++index) {
+    Drive& drive = drives_[index];
+    const std::uint64_t bytes = gradient_bytes_of(options, index, drive_count());
+    if (bytes == 0) continue;
+    SLUICE_ASSIGN_OR_RETURN(
+        drive.gradients, io::File::open(drive.rank, kGradientsName, {.creation = io::Creation::kExclusive}));
+    SLUICE_RETURN_IF_ERROR(drive.rank.remove(kGradientsName));
+    SLUICE_RETURN_IF_ERROR(drive.gradients->preallocate(bytes));
+    SLUICE_RETURN_IF_ERROR(check_grid(*drive.gradients));
+    reserved_bytes_ += bytes;
+  }
+  return {};
+}
+
+Result<std::unique_ptr<Store>> Store::open(const Drives& drives, const StoreOptions& options,
+                                           ExistingRank existing, std::span<const std::uint64_t> kept) {
+  if (!existing.whole || existing.drives.size() != drives.directories().size() || kept.empty()) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("{} commits of a store on {} drives, opened in {} directories{}", kept.size(),
+                              existing.drives.size(), drives.directories().size(),
+                              existing.whole ? "" : "; " + existing.missing));
+  }
+  std::vector<std::uint64_t> container_bytes;
+  for (const ExistingDrive& drive : existing.drives) {
+    container_bytes.push_back(drive.superblock->container_bytes);
+  }
+  SLUICE_ASSIGN_OR_RETURN(SlotTable slots, SlotTable::restore(existing.catalog, container_bytes));
+  std::unique_ptr<Store> store(new Store(options, *existing.superblock, std::move(slots)));
+  store->keep();
+  Status status = store->take_over(std::move(existing), kept);
+  if (status.ok()) status = check_budget_of(options, store->reserved_bytes_);
+  if (status.ok()) status = store->make_gradients(options);
+  if (status.ok()) return store;
+  for (Drive& drive : store->drives_) (void)store->leave(drive);
+  store->drives_.clear();
+  return status;
+}
+
+Status Store::take_over(ExistingRank existing, std::span<const std::uint64_t> kept) {
+  for (ExistingDrive& drive : existing.drives) {
+    drives_.push_back({.root = std::move(drive.root),
+                       .store = std::move(drive.store),
+                       .rank = std::move(drive.rank),
+                       .lock = std::move(drive.lock),
+                       .data = std::move(drive.data),
+                       .container_bytes = drive.superblock->container_bytes});
+  }
+  SLUICE_ASSIGN_OR_RETURN(kept_, take_commits(existing.commits, kept));
+  SLUICE_RETURN_IF_ERROR(take_references());
+  sort_places(std::move(existing.commits));
+  for (std::uint32_t index = 0; index < drive_count(); ++index) {
+    const Drive& drive = drives_[index];
+    SLUICE_RETURN_IF_ERROR(check_grid(*drive.data));
+    SLUICE_ASSIGN_OR_RETURN(const std::uint64_t file_bytes, drive.data->size());
+    if (file_bytes < slots_.container_bytes(index)) {
+      return Status(Code::kDataLoss,
+                    fmt::format("{}: truncated, {} bytes are there, its commits name slots up to byte {}",
+                                drive.data->path(), file_bytes, slots_.container_bytes(index)));
+    }
+    reserved_bytes_ += file_bytes;
+    // Of a run that ended between making and unlinking it.
+    const Status removed = drive.rank.remove(kGradientsName);
+    if (!removed.ok() && removed.code() != Code::kNotFound) return removed;
+  }
+  return {};
+}
+
+Status Store::take_references() {
+  const auto retain_all = [&](const CommitRecord& record) -> Status {
+    for (std::uint32_t chunk = 0; chunk < record.chunks.size(); ++chunk) {
+      SLUICE_RETURN_IF_ERROR(
+          slots_.retain(chunk, record.chunks[chunk].place)
+              .with_context(fmt::format("{}: commit {}", drives_[0].rank.path(), record.number)));
+    }
+    return {};
+  };
+  for (const HeldCommit& commit : kept_) SLUICE_RETURN_IF_ERROR(retain_all(commit.record));
+  return retain_all(kept_.back().record);
+}
+
+void Store::sort_places(std::vector<HeldCommit> commits) {
+  for (std::uint32_t drive = 0; drive < drive_count(); ++drive) {
+    const HeldCommit& current = kept_.back();
+    if (current.places[drive]) continue;
+    // Where its other copies are, unless another commit that is kept lies there.
+    std::uint32_t place =
+        **std::ranges::find_if(current.places, [](const auto& at) { return at.has_value(); });
+    const auto is_kept = [&](std::uint32_t candidate) {
+      return std::ranges::any_of(kept_,
+                                 [&](const HeldCommit& commit) { return commit.places[drive] == candidate; });
+    };
+    if (is_kept(place)) {
+      for (place = 0; is_kept(place);) ++place;
+    }
+    to_rewrite_.push_back({drive, place});
+  }
+  for (const HeldCommit& commit : commits) {
+    for (std::uint32_t drive = 0; drive < drive_count(); ++drive) {
+      if (!commit.places[drive]) continue;
+      const PlaceOnDrive place{drive, *commit.places[drive]};
+      if (std::ranges::find(to_rewrite_, place) == to_rewrite_.end()) to_erase_.push_back(place);
+    }
+  }
+}
+
+Status Store::check_grid(const io::File& file) const {
+  const std::uint32_t grid_bytes = file.grid().offset_bytes;
+  if (superblock_.grid_bytes % grid_bytes == 0) return {};
+  return Status(Code::kFailedPrecondition,
+                fmt::format("{}: direct I/O works on a grid of {} bytes, chunks are laid out on {}",
+                            file.path(), grid_bytes, superblock_.grid_bytes));
+}
+
+Result<io::Place> Store::grow_slot(std::uint32_t chunk) {
+  const SlotTable::Growth growth = slots_.next_growth(chunk);
+  io::File& file = data(growth.place.drive);
+  SLUICE_ASSIGN_OR_RETURN(const std::uint64_t file_bytes, file.size());
+  if (growth.container_bytes > kContainerBytesMax) {
+    return Status(Code::kResourceExhausted,
+                  fmt::format("{}: chunk {} does not fit one file any more", file.path(), chunk));
+  }
+  const std::uint64_t more_bytes = growth.container_bytes - std::min(growth.container_bytes, file_bytes);
+  if (nvme_budget_bytes_ > 0 && more_bytes > nvme_budget_bytes_ - reserved_bytes_) {
+    return Status(
+        Code::kResourceExhausted,
+        fmt::format("{}: a commit names the only record of frozen chunk {}, another one needs {} bytes "
+                    "beside the {} that are in use, nvme_budget_bytes = {}; the smallest that would do is {}",
+                    file.path(), chunk, more_bytes, reserved_bytes_, nvme_budget_bytes_,
+                    reserved_bytes_ + more_bytes));
+  }
+  SLUICE_RETURN_IF_ERROR(file.preallocate(growth.container_bytes));
+  reserved_bytes_ += more_bytes;
+  slots_.grow(chunk, growth);
+  return growth.place;
+}
+
 io::Place Store::gradient_place(std::uint32_t slot) const {
   return {slot % drive_count(), slot / drive_count() * gradient_bytes_};
+}
+
+Superblock Store::superblock_of(std::uint32_t drive) const {
+  Superblock superblock = superblock_;
+  superblock.drive = drive;
+  superblock.container_bytes = drives_[drive].container_bytes;
+  return superblock;
+}
+
+void Store::encode_superblock(std::uint32_t drive, bool committed, std::span<std::byte> target) const {
+  Superblock superblock = superblock_of(drive);
+  superblock.committed = committed;
+  const SuperblockBytes bytes = encode(superblock);
+  std::ranges::fill(std::ranges::copy(bytes, target.begin()).out, target.end(), std::byte{0});
+}
+
+std::uint64_t Store::place_offset(std::uint32_t place) const {
+  return superblock_.places_offset + place * superblock_.place_bytes;
 }
 
 std::string Store::direct() const { return fallback_reasons().empty() ? "O_DIRECT" : "buffered"; }
@@ -255,16 +289,21 @@ std::vector<std::string> Store::fallback_reasons() const {
 Status Store::close() {
   Status first;
   for (Drive& drive : drives_) {
-    if (!drive.rank) continue;
     drive.data.reset();
     drive.gradients.reset();
-    const auto guard = NamesGuard::acquire(drive.root);
-    const Status status = guard.ok() ? remove_rank(drive.root, *drive.store, *drive.rank) : guard.status();
+    const auto guard = NamesGuard::acquire(*drive.root);
+    const Status status = guard.ok() ? leave(drive) : guard.status();
     if (first.ok()) first = status;
     drive.lock.reset();
   }
   drives_.clear();
   return first;
+}
+
+Status Store::leave(Drive& drive) const {
+  const Status status = keep_ ? Status() : remove_rank(*drive.root, *drive.store, drive.rank);
+  drive.lock.reset();
+  return status;
 }
 
 }  // namespace sluice::store

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -13,52 +12,53 @@
 #include "io/file.hpp"
 #include "io/volume.hpp"
 #include "sluice/status.hpp"
-#include "sluice/types.hpp"
-#include "store/layout.hpp"
+#include "store/container.hpp"
+#include "store/drives.hpp"
+#include "store/existing.hpp"
 #include "store/lock.hpp"
 #include "store/slots.hpp"
+#include "store/superblock.hpp"
 
 namespace sluice::store {
 
-struct StoreOptions {
-  std::vector<std::string> directories = {};  ///< one a drive, at least one, no two the same
-  std::uint32_t rank = 0;
-  std::uint32_t world = 1;
-  std::uint64_t store_id = 0;  ///< the same on all ranks of a run, different from other runs'
-  OnExisting existing = OnExisting::kRecover;
-  Undo undo = Undo::kOn;
-  std::uint32_t chunk_elements = 0;  ///< that `chunks` were laid out with
-  std::uint32_t grid_bytes = 4096;   ///< that `chunks` were laid out on; see grid_of()
-  std::span<const ChunkLayout> chunks = {};
-  std::span<const std::uint32_t> stored_chunks =
-      {};  ///< that live on NVMe, each once, in the order of the step
-  std::uint64_t spilled_gradient_slots = 0;
-  std::uint64_t spilled_gradient_bytes = 0;  ///< of one such slot, on the grid
-  std::uint64_t nvme_budget_bytes = 0;       ///< 0: what is needed
-};
-
-/// The grid that chunks must be laid out on to live in any of these directories: 4096, or more where a
-/// drive's direct I/O asks for it. Makes and removes a small file in each.
-Result<std::uint32_t> grid_of(std::span<const std::string> directories);
-
-/// The files of one rank of a scratch store: a container a drive with the superblock and the slots, and
-/// beside it a file without a name for spilled gradients; all preallocated, so that no write of a step meets
-/// a full drive. Invariant: reserved_bytes() = needed_bytes(options) <= nvme_budget_bytes, unless that is 0.
+/// The files of one rank of a store: a container a drive with superblock, catalog, commit record places and
+/// slots, and beside it a file without a name for spilled gradients; all preallocated, so that no write of a
+/// step meets a full drive.
+/// Invariant: reserved_bytes() = needed_bytes(options) + what frozen records grew by <= nvme_budget_bytes,
+/// unless that is 0.
 /// Threads: one at a time; files may be used by I/O meanwhile.
 /// Lifetime: directories are kept open, so a later chdir changes nothing. No I/O may be in flight at close().
 class Store {
  public:
-  /// Clears what dead scratch runs left, locks, makes and preallocates the files.
-  /// Errors: kInvalidArgument for options out of their range and a directory named twice; kResourceExhausted
-  /// with the arithmetic if nvme_budget_bytes is too small; a directory that is missing, not a directory, a
-  /// link to nothing or not writable as io::Directory::open says; a store that is there as clear_existing
-  /// says; kNoSpace for a full drive. After a failure nothing of the new store is left. Blocks: on the
-  /// drives.
-  static Result<std::unique_ptr<Store>> create(const StoreOptions& options);
+  /// Makes, locks and preallocates the files of a new store; those of one with commits are durable, names and
+  /// all, before it returns, each superblock after what it speaks of.
+  /// Requires: the caller holds the drives' NamesGuards.
+  /// Errors: kInvalidArgument for options out of their range; kResourceExhausted with the arithmetic if
+  /// nvme_budget_bytes is too small; kNoSpace for a full drive. After a failure nothing of the new store is
+  /// left.
+  /// Blocks: on the drives.
+  static Result<std::unique_ptr<Store>> create(const Drives& drives, const StoreOptions& options);
+
+  /// Goes on with a store that is there and keep()s it. Its slots hold one reference for each commit of
+  /// `kept`, and one more for the last of them, whose state is current.
+  /// Requires: found with Claim::kLock, the caller holds the drives' NamesGuards; differences() is empty;
+  /// `kept` are numbers that the rank holds, ascending, at least one.
+  /// Errors: kDataLoss for a record that names what is no slot, or one beyond the end of its file; as
+  /// create() for gradients and the budget. After a failure the store is as it was.
+  static Result<std::unique_ptr<Store>> open(const Drives& drives, const StoreOptions& options,
+                                             ExistingRank existing, std::span<const std::uint64_t> kept);
+
+  /// What keeps a store that is there from being gone on with in place, in words, each with both values:
+  /// world, drives, chunk_elements, grid, keep_commits, undo, parameters, aliases, room of the record places.
+  /// Empty: open() it.
+  static std::vector<std::string> differences(const ExistingRank& existing, const StoreOptions& options,
+                                              std::uint32_t drives);
 
   /// Containers and gradients of all drives; 2^64 - 1 if that overflows.
-  /// Requires: options that create() takes, their directories need not exist.
-  static std::uint64_t needed_bytes(const StoreOptions& options);
+  /// Requires: options that create() takes.
+  static std::uint64_t needed_bytes(const StoreOptions& options, std::uint32_t drives) {
+    return store::needed_bytes(options, drives);
+  }
 
   /// As close(), if that was not called; nothing in a forked child.
   ~Store();
@@ -67,7 +67,14 @@ class Store {
 
   /// See SlotTable.
   std::optional<io::Place> acquire_slot(std::uint32_t chunk) { return slots_.acquire(chunk); }
+  Status retain_slot(std::uint32_t chunk, io::Place place) { return slots_.retain(chunk, place); }
   void release_slot(std::uint32_t chunk, io::Place place) { slots_.release(chunk, place); }
+  bool slot_shared(std::uint32_t chunk, io::Place place) const { return slots_.shared(chunk, place); }
+
+  /// One more slot for a frozen chunk all of whose slots are named by commits.
+  /// Errors: kResourceExhausted with the arithmetic beyond nvme_budget_bytes; kNoSpace.
+  /// Blocks: on the drive.
+  Result<io::Place> grow_slot(std::uint32_t chunk);
 
   /// In gradients(drive).
   /// Requires: slot < spilled_gradient_slots.
@@ -78,40 +85,80 @@ class Store {
   /// Requires: spilled_gradient_slots > drive.
   io::File& gradients(std::uint32_t drive) { return *drives_[drive].gradients; }
 
+  /// Of drive 0; the others' differ in drive and container_bytes. `committed` as it was found on any of them.
+  const Superblock& superblock() const { return superblock_; }
+  /// As a drive's container holds it but for `committed`, which is as given: the whole first grid of the
+  /// container, for a write that is one request.
+  /// Shape: target holds superblock().grid_bytes.
+  void encode_superblock(std::uint32_t drive, bool committed, std::span<std::byte> target) const;
+
+  /// Where commit record place `place` lies in every container. Requires: place < superblock().place_count.
+  std::uint64_t place_offset(std::uint32_t place) const;
+
+  /// The commits that open() found and kept, ascending, and what their places hold on each drive.
+  const std::vector<HeldCommit>& kept() const { return kept_; }
+  struct PlaceOnDrive {
+    std::uint32_t drive = 0;
+    std::uint32_t place = 0;
+    friend bool operator==(const PlaceOnDrive&, const PlaceOnDrive&) = default;
+  };
+  /// Places whose record is none of kept(), on any drive, the oldest commit's first: they must be erased
+  /// before a slot is given out, since the slots that they name are free.
+  const std::vector<PlaceOnDrive>& to_erase() const { return to_erase_; }
+  /// Drives and the places there that lack a copy of the last of kept(); none of them is in to_erase().
+  const std::vector<PlaceOnDrive>& to_rewrite() const { return to_rewrite_; }
+
   std::uint64_t reserved_bytes() const { return reserved_bytes_; }
   /// "O_DIRECT", or "buffered" if any file is.
   std::string direct() const;
   /// Why files are buffered, one for each that is.
   std::vector<std::string> fallback_reasons() const;
 
-  /// Removes the store's files and gives up its locks. Again: ok, nothing is done.
+  /// From here on close() leaves the files for the next run.
+  void keep() { keep_ = true; }
+
+  /// Gives up the locks and, unless keep() was called, removes the store's files. Again: ok, nothing is done.
+  /// Requires: the caller holds no NamesGuard of the drives.
   /// Errors: the first removal that failed; the other drives' files are removed all the same.
   Status close();
 
  private:
   struct Drive {
-    explicit Drive(io::Directory directory) : root(std::move(directory)) {}
-
-    io::Directory root;  // as the user named it
-    std::optional<io::Directory> store;
-    std::optional<io::Directory> rank;
-    std::optional<Lock> lock;
-    std::optional<io::File> data;
-    std::optional<io::File> gradients;
+    std::shared_ptr<const io::Directory> root;  // as the user named it
+    std::shared_ptr<const io::Directory> store;
+    io::Directory rank;
+    std::optional<Lock> lock = {};
+    std::optional<io::File> data = {};
+    std::optional<io::File> gradients = {};
+    std::uint64_t container_bytes = 0;  // as the store was made
   };
 
-  Store(const StoreOptions& options, SlotTable slots);
+  Store(const StoreOptions& options, const Superblock& superblock, SlotTable slots);
 
-  Status claim(Drive& drive, const StoreOptions& options) const;
-  Status make_files(std::uint32_t index, const StoreOptions& options);
-  Status check_grid(const io::File& file, const StoreOptions& options) const;
+  Status make(const Drives& drives, const StoreOptions& options, std::span<const std::byte> catalog);
+  Status claim(const io::Directory& root);
+  Status make_container(std::uint32_t index, std::span<const std::byte> catalog);
+  Status write_superblock(std::uint32_t index) const;
+  Status make_gradients(const StoreOptions& options);
+  Status take_over(ExistingRank existing, std::span<const std::uint64_t> kept);
+  Status take_references();
+  void sort_places(std::vector<HeldCommit> commits);
+  Status check_grid(const io::File& file) const;
+  Superblock superblock_of(std::uint32_t drive) const;
+  /// Requires: the caller holds the drives' NamesGuards.
+  Status leave(Drive& drive) const;
 
   std::vector<Drive> drives_;
   SlotTable slots_;
   Owner owner_;
-  std::array<std::byte, 16> volume_id_ = {};
+  Superblock superblock_;
+  std::vector<HeldCommit> kept_;
+  std::vector<PlaceOnDrive> to_erase_;
+  std::vector<PlaceOnDrive> to_rewrite_;
   std::uint64_t gradient_bytes_ = 0;
+  std::uint64_t nvme_budget_bytes_ = 0;
   std::uint64_t reserved_bytes_ = 0;
+  bool keep_ = false;
 };
 
 }  // namespace sluice::store

@@ -33,7 +33,7 @@ class LockTest : public testing::Test {
     const auto directory = open();
     auto lock = Lock::acquire(directory, io::Creation::kIfMissing);
     if (!lock.ok()) return lock.status().to_string();
-    const Status status = lock->sign(directory, Owner::make());
+    const Status status = lock->sign(Owner::make());
     new Lock(std::move(*lock));  // held until the process ends
     return status.to_string();
   }
@@ -66,7 +66,7 @@ TEST_F(LockTest, SecondEngineOfThisProcessIsRefusedByName) {
   const Owner owner = Owner::make();
   auto lock = Lock::acquire(directory, io::Creation::kExclusive);
   ASSERT_TRUE(lock.ok()) << lock.status().to_string();
-  ASSERT_TRUE(lock->sign(directory, owner).ok());
+  ASSERT_TRUE(lock->sign(owner).ok());
 
   const auto second = Lock::acquire(directory, io::Creation::kIfMissing);
   ASSERT_EQ(second.status().code(), Code::kFailedPrecondition);
@@ -94,7 +94,7 @@ TEST_F(LockTest, DeadOwnerIsTakenOver) {
   const auto directory = open();
   auto lock = Lock::acquire(directory, io::Creation::kIfMissing);
   ASSERT_TRUE(lock.ok()) << lock.status().to_string();
-  EXPECT_TRUE(lock->sign(directory, Owner::make()).ok());
+  EXPECT_TRUE(lock->sign(Owner::make()).ok());
   EXPECT_EQ(Lock::acquire(directory, io::Creation::kIfMissing).status().code(), Code::kFailedPrecondition);
 }
 
@@ -102,7 +102,7 @@ TEST_F(LockTest, ForkedChildThatEndsLeavesTheLock) {
   const auto directory = open();
   auto lock = Lock::acquire(directory, io::Creation::kExclusive);
   ASSERT_TRUE(lock.ok());
-  ASSERT_TRUE(lock->sign(directory, Owner::make()).ok());
+  ASSERT_TRUE(lock->sign(Owner::make()).ok());
   Child inheriting([&] {
     const Lock mine = std::move(*lock);  // closed here, in the child
     return std::string("closed");

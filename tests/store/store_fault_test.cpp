@@ -21,16 +21,21 @@ using testing::Not;
 using StoreFaultTest = StoreTest;
 
 TEST_F(StoreFaultTest, MissingDirectoryIsNamed) {
-  options_.directories[1] = path("missing");
+  paths_[1] = path("missing");
   const Status status = refusal();
   EXPECT_EQ(status.code(), Code::kNotFound);
   EXPECT_THAT(status.message(), HasSubstr(path("missing")));
   EXPECT_THAT(names(), IsEmpty());
 }
 
+TEST_F(StoreFaultTest, StoreNeedsADirectory) {
+  paths_.clear();
+  EXPECT_EQ(refusal().code(), Code::kInvalidArgument);
+}
+
 TEST_F(StoreFaultTest, PlainFileIsNoDirectory) {
   std::ofstream(path("file")) << "text";
-  options_.directories[1] = path("file");
+  paths_[1] = path("file");
   EXPECT_EQ(refusal().code(), Code::kFailedPrecondition);
   EXPECT_THAT(refusal().message(), AllOf(HasSubstr(path("file")), HasSubstr("not a directory")));
   EXPECT_THAT(names(), IsEmpty());
@@ -38,7 +43,7 @@ TEST_F(StoreFaultTest, PlainFileIsNoDirectory) {
 
 TEST_F(StoreFaultTest, DanglingLinkIsNamed) {
   fs::create_symlink(path("nowhere"), path("link"));
-  options_.directories[1] = path("link");
+  paths_[1] = path("link");
   EXPECT_EQ(refusal().code(), Code::kNotFound);
   EXPECT_THAT(refusal().message(), HasSubstr(path("link")));
   EXPECT_THAT(names(), IsEmpty());
@@ -46,14 +51,14 @@ TEST_F(StoreFaultTest, DanglingLinkIsNamed) {
 
 TEST_F(StoreFaultTest, LinkToADirectoryThatIsNamedIsTheUsersWish) {
   fs::create_directory_symlink(path("b"), path("link"));
-  options_.directories[1] = path("link");
-  EXPECT_TRUE(Store::create(options_).ok());
+  paths_[1] = path("link");
+  EXPECT_TRUE(create(options_).ok());
 }
 
 TEST_F(StoreFaultTest, DirectoryNamedTwiceIsRefused) {
   fs::create_directory_symlink(path("a"), path("link"));
   for (const std::string& again : {path("a"), path("b") + "/../a", path("link")}) {
-    options_.directories[1] = again;
+    paths_[1] = again;
     EXPECT_EQ(refusal().code(), Code::kInvalidArgument);
     EXPECT_THAT(refusal().message(), AllOf(HasSubstr(again), HasSubstr("the same")));
   }
@@ -86,7 +91,7 @@ TEST_F(StoreFaultTest, StoreOfAnotherUserIsNotLookedInto) {
     if (!become_nobody()) return std::string("skip");
     StoreOptions options = options_;
     options.store_id = 0xdef;
-    return Store::create(options).status().to_string();
+    return replace(options).status().to_string();
   });
   if (child.report() == "skip") GTEST_SKIP() << "cannot give up root here";
   EXPECT_EQ(child.report(), "Ok");
@@ -133,7 +138,7 @@ TEST_F(StoreFaultTest, ReadOnlyFileSystemIsTold) {
 
 TEST_F(StoreFaultTest, DriveWithoutDirectIoIsUsedAndTold) {
   const std::string report = on_tmpfs(path("a"), 4 << 20, [&] {
-    auto store = Store::create(options_);
+    auto store = create(options_);
     if (!store.ok()) return store.status().to_string();
     const bool all_told = (*store)->data(0).direct() || (*store)->direct() == "buffered";
     std::string text = all_told ? "told" : "silent";

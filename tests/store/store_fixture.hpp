@@ -19,15 +19,13 @@ namespace fs = std::filesystem;
 class StoreTest : public testing::Test {
  protected:
   StoreTest() {
-    ParameterSpec stepped, frozen;
-    stepped.elements = 2 * 16384 + 300;
-    frozen.elements = 1000;
-    frozen.policy = Policy::kFrozen;
-    const std::vector<ParameterSpec> specs = {stepped, frozen};
-    layout_ = *ElementLayout::build(specs, {.chunk_elements = 16384});
+    StoredParameter stepped{.name = "stepped", .shape = {2 * 16384 + 300}, .group = 0};
+    StoredParameter frozen{.name = "frozen", .shape = {10, 100}, .group = 1, .policy = Policy::kFrozen};
+    parameters_ = {stepped, frozen};
+    layout_ = *ElementLayout::build(specs_of({parameters_, {}, {}, {}}), {.chunk_elements = 16384});
     for (const char* name : {"a", "b"}) {
       fs::create_directory(path(name));
-      options_.directories.push_back(path(name));
+      paths_.push_back(path(name));
     }
     options_.store_id = 0xabc;
     options_.chunk_elements = 16384;
@@ -43,15 +41,35 @@ class StoreTest : public testing::Test {
     return path(drive) + "/" + store + "/" + rank;
   }
 
-  std::unique_ptr<Store> created(const StoreOptions& options) {
-    auto store = Store::create(options);
+  Result<std::unique_ptr<Store>> create(const StoreOptions& options) const {
+    SLUICE_ASSIGN_OR_RETURN(const Drives drives, Drives::open(paths_, io::Access::kReadWrite));
+    SLUICE_ASSIGN_OR_RETURN(const auto guards, drives.guard());
+    return Store::create(drives, options);
+  }
+  /// As a run that starts: what dead scratch runs left goes first.
+  Result<std::unique_ptr<Store>> replace(const StoreOptions& options) const {
+    SLUICE_ASSIGN_OR_RETURN(const Drives drives, Drives::open(paths_, io::Access::kReadWrite));
+    SLUICE_ASSIGN_OR_RETURN(const auto guards, drives.guard());
+    SLUICE_ASSIGN_OR_RETURN(
+        std::vector<ExistingRank> ranks,
+        find_existing(drives.directories(), {.rank = options.rank, .world = options.world}, Owner::make()));
+    for (ExistingRank& rank : ranks) SLUICE_RETURN_IF_ERROR(remove_existing(std::move(rank)));
+    return Store::create(drives, options);
+  }
+
+  std::unique_ptr<Store> created(const StoreOptions& options) const {
+    auto store = create(options);
     EXPECT_TRUE(store.ok()) << store.status().to_string();
     return store.ok() ? std::move(*store) : nullptr;
   }
-  std::unique_ptr<Store> created() { return created(options_); }
+  std::unique_ptr<Store> created() const { return created(options_); }
 
-  Status refusal(const StoreOptions& options) { return Store::create(options).status(); }
-  Status refusal() { return refusal(options_); }
+  Status refusal(const StoreOptions& options) const { return create(options).status(); }
+  Status refusal() const { return refusal(options_); }
+
+  std::uint64_t needed(const StoreOptions& options) const {
+    return Store::needed_bytes(options, static_cast<std::uint32_t>(paths_.size()));
+  }
 
   /// Everything under both drives, relative to the temporary directory.
   std::vector<std::string> names() const {
@@ -66,8 +84,10 @@ class StoreTest : public testing::Test {
   }
 
   sim::TemporaryDirectory temporary_;
+  std::vector<StoredParameter> parameters_;
   ElementLayout layout_;
   std::vector<std::uint32_t> stored_ = {0, 1, 2, 3};
+  std::vector<std::string> paths_;
   StoreOptions options_;
 };
 

@@ -59,7 +59,7 @@ TEST_F(StoreTest, DestructionLeavesNothing) {
 
 TEST_F(StoreTest, ReservesWhatItSaysAndNoLess) {
   const auto store = created();
-  EXPECT_EQ(store->reserved_bytes(), Store::needed_bytes(options_));
+  EXPECT_EQ(store->reserved_bytes(), needed(options_));
   std::uint64_t bytes = 0;
   for (std::uint32_t drive = 0; drive < 2; ++drive) {
     bytes += *store->data(drive).size() + *store->gradients(drive).size();
@@ -145,7 +145,7 @@ TEST_F(StoreTest, RanksShareDirectories) {
 TEST_F(StoreTest, LaterChdirChangesNothing) {
   const auto before = fs::current_path();
   fs::current_path(temporary_.path());
-  options_.directories = {"a", "b"};
+  paths_ = {"a", "b"};
   auto store = created();
   fs::create_directory(path("elsewhere"));
   fs::current_path(path("elsewhere"));
@@ -175,13 +175,13 @@ TEST_F(StoreTest, SaysHowItReachesTheDrives) {
 }
 
 TEST_F(StoreTest, BudgetThatIsMetExactlyIsEnough) {
-  options_.nvme_budget_bytes = Store::needed_bytes(options_);
+  options_.nvme_budget_bytes = needed(options_);
   const auto store = created();
   EXPECT_EQ(store->reserved_bytes(), options_.nvme_budget_bytes);
 }
 
 TEST_F(StoreTest, BudgetTooSmallIsRefusedWithTheArithmeticBeforeAnythingIsMade) {
-  const std::uint64_t needed_bytes = Store::needed_bytes(options_);
+  const std::uint64_t needed_bytes = needed(options_);
   options_.nvme_budget_bytes = needed_bytes - 1;
   const Status status = refusal();
   ASSERT_EQ(status.code(), Code::kResourceExhausted);
@@ -189,14 +189,14 @@ TEST_F(StoreTest, BudgetTooSmallIsRefusedWithTheArithmeticBeforeAnythingIsMade) 
   EXPECT_THAT(status.message(), HasSubstr("smallest that would do is " + std::to_string(needed_bytes)));
   EXPECT_THAT(status.message(), HasSubstr("196608 for spilled gradients"));
   options_.undo = Undo::kOff;
-  EXPECT_THAT(status.message(), HasSubstr(std::to_string(Store::needed_bytes(options_)) + " without undo"));
+  EXPECT_THAT(status.message(), HasSubstr(std::to_string(needed(options_)) + " without undo"));
   EXPECT_THAT(names(), IsEmpty());
 }
 
 TEST_F(StoreTest, NeedsBeyond64BitsAreRefusedNotWrapped) {
   options_.spilled_gradient_slots = std::uint64_t{1} << 40;
   options_.spilled_gradient_bytes = std::uint64_t{1} << 40;
-  EXPECT_EQ(Store::needed_bytes(options_), ~std::uint64_t{0});
+  EXPECT_EQ(needed(options_), ~std::uint64_t{0});
   options_.nvme_budget_bytes = 1 << 20;
   EXPECT_EQ(refusal().code(), Code::kResourceExhausted);
   options_.nvme_budget_bytes = 0;
@@ -205,9 +205,6 @@ TEST_F(StoreTest, NeedsBeyond64BitsAreRefusedNotWrapped) {
 }
 
 TEST_F(StoreTest, OptionsOutOfRangeAreRefused) {
-  StoreOptions none = options_;
-  none.directories.clear();
-  EXPECT_EQ(refusal(none).code(), Code::kInvalidArgument);
   StoreOptions outside = options_;
   outside.rank = 1;
   EXPECT_EQ(refusal(outside).code(), Code::kInvalidArgument);
@@ -224,11 +221,25 @@ TEST_F(StoreTest, OptionsOutOfRangeAreRefused) {
   StoreOptions nothing = options_;
   nothing.grid_bytes = 0;
   EXPECT_THAT(refusal(nothing).message(), HasSubstr("grid_bytes = 0"));
+  StoreOptions many = options_;
+  many.keep_commits = 16;
+  EXPECT_THAT(refusal(many).message(), HasSubstr("keep_commits = 16: not from 0 to 15"));
+  StoreOptions part = options_;
+  part.keep_commits = 1;
+  part.record_bytes_max = 4096;
+  const std::vector<std::uint32_t> three = {0, 1, 2};
+  part.stored_chunks = three;
+  EXPECT_THAT(refusal(part).message(), HasSubstr("3 of 4 chunks"));
+  StoreOptions roomless = options_;
+  roomless.keep_commits = 1;
+  EXPECT_THAT(refusal(roomless).message(), HasSubstr("record_bytes_max = 0"));
   EXPECT_THAT(names(), IsEmpty());
 }
 
 TEST_F(StoreTest, GridOfDrivesIsFoundAndLeavesNothing) {
-  const auto grid_bytes = grid_of(options_.directories);
+  const auto drives = Drives::open(paths_, io::Access::kReadWrite);
+  ASSERT_TRUE(drives.ok()) << drives.status().to_string();
+  const auto grid_bytes = drives->grid();
   ASSERT_TRUE(grid_bytes.ok()) << grid_bytes.status().to_string();
   EXPECT_GE(*grid_bytes, 4096u);
   EXPECT_EQ(*grid_bytes & (*grid_bytes - 1), 0u);
