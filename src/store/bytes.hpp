@@ -46,8 +46,8 @@ class ByteWriter {
   std::size_t at_ = 0;
 };
 
-/// Reads them again. A read past the end gives zeros and nothing, and ok() stays false from then on: a table is
-/// read to its end and asked once.
+/// Reads them again. A read past the end gives zeros and nothing, and ok() stays false from then on: a table
+/// is read to its end and asked once.
 /// Lifetime: what take() gives lies in the caller's bytes.
 class ByteReader {
  public:

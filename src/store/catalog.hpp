@@ -18,8 +18,8 @@ inline constexpr std::uint32_t kNameBytesMax = 1 << 16;
 
 /// A parameter as the store was made for it.
 struct StoredParameter {
-  std::string name;
-  std::vector<std::int64_t> shape;
+  std::string name = {};
+  std::vector<std::int64_t> shape = {};
   std::uint32_t group = 0;
   Policy policy = Policy::kBf16Split;
   std::uint8_t optimizer = 0;  ///< alternative of Optimizer; which planes there are depends on it
@@ -32,7 +32,7 @@ struct StoredParameter {
 
 /// A name that is tied to a parameter.
 struct StoredAlias {
-  std::string name;
+  std::string name = {};
   std::uint32_t parameter = 0;  ///< index in parameters
   friend bool operator==(const StoredAlias&, const StoredAlias&) = default;
 };

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <string_view>
+#include <utility>
 
 #include "kernels/tile_hash.hpp"
 #include "store/bytes.hpp"
@@ -17,6 +19,7 @@ constexpr std::string_view kMagic(
     "\x89"
     "Commit\n",
     8);
+constexpr std::uint64_t kFileBytesMax = std::numeric_limits<std::int64_t>::max();
 constexpr std::size_t kHeaderBytes = 112;
 constexpr std::size_t kChecksumBytes = 8;
 constexpr std::size_t kGroupBytes = 8 + 8 * kOptimizerNumbers;  // without its name
@@ -221,18 +224,29 @@ Status check(const CommitRecord& record, const Superblock& superblock, const Cat
                     record.number, record.step_counts.size(), record.chunks.size(), record.groups.size(),
                     catalog.parameters.size(), catalog.chunks.size(), groups));
   }
+  for (const StoredParameter& parameter : catalog.parameters) {
+    const GroupSettings& group = record.groups[parameter.group];
+    if (group.optimizer.index() == parameter.optimizer) continue;
+    return Status(Code::kDataLoss,
+                  fmt::format("commit {} has optimizer {} in group \"{}\", its store {}", record.number,
+                              group.optimizer.index(), group.name, parameter.optimizer));
+  }
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> slot_bytes;  // by class and drive
+  for (const SlotRun& run : catalog.runs) slot_bytes[{run.class_index, run.drive}] = run.slot_bytes;
   for (std::size_t index = 0; index < record.chunks.size(); ++index) {
     const io::Place place = record.chunks[index].place;
-    if (place.drive == catalog.chunks[index].drive && place.offset >= superblock.slots_offset &&
-        place.offset % superblock.grid_bytes == 0) {
+    const StoredChunk& chunk = catalog.chunks[index];
+    const std::uint64_t last_offset = kFileBytesMax - slot_bytes.at({chunk.class_index, chunk.drive});
+    if (place.drive == chunk.drive && place.offset >= superblock.slots_offset &&
+        place.offset <= last_offset && place.offset % superblock.grid_bytes == 0) {
       continue;
     }
     return Status(
         Code::kDataLoss,
         fmt::format(
-            "commit {} has chunk {} on drive {} at {}, accepted: drive {}, multiples of {} from {} on",
-            record.number, index, place.drive, place.offset, catalog.chunks[index].drive,
-            superblock.grid_bytes, superblock.slots_offset));
+            "commit {} has chunk {} on drive {} at {}, accepted: drive {}, multiples of {} from {} to {}",
+            record.number, index, place.drive, place.offset, chunk.drive, superblock.grid_bytes,
+            superblock.slots_offset, last_offset));
   }
   return {};
 }

@@ -73,7 +73,9 @@ std::uint64_t encode(const CommitRecord& record, std::span<std::byte> target);
 Result<CommitRecord> decode_commit(std::span<const std::byte> bytes);
 
 /// Whether a record can be one of this rank's store: its identity, as many step counts, chunks and groups as
-/// the catalog has, each chunk on its drive, on the grid, behind slots_offset.
+/// the catalog has, each chunk on its drive, on the grid, behind slots_offset. Whether a place is a slot is
+/// not looked at.
+/// Requires: check() accepts the catalog.
 /// Errors: kDataLoss, saying what is not.
 Status check(const CommitRecord& record, const Superblock& superblock, const Catalog& catalog);
 

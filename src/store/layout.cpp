@@ -73,6 +73,20 @@ Status check(const LayoutOptions& options) {
   return {};
 }
 
+std::string_view plane_name(Plane plane) {
+  switch (plane) {
+    case Plane::kWeight:
+      return "weight";
+    case Plane::kResidual:
+      return "residual";
+    case Plane::kMoment1:
+      return "moment1";
+    case Plane::kMoment2:
+      return "moment2";
+  }
+  return "?";
+}
+
 std::vector<PlaneFormat> planes_of(Policy policy, const Optimizer& optimizer, DType frozen_dtype) {
   static_assert(std::variant_size_v<Optimizer> == 1, "AdamW alone: every stepped policy keeps both moments");
   (void)optimizer;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sluice/optimizer.hpp"
@@ -18,6 +19,9 @@ inline constexpr std::uint32_t kGranule = 256;
 
 /// The planes of a record in the order in which they lie in it. The gradient is a plane beside the record.
 enum class Plane : std::uint8_t { kWeight, kResidual, kMoment1, kMoment2 };
+
+/// "weight", "residual", "moment1", "moment2".
+std::string_view plane_name(Plane plane);
 
 /// The most planes that a record has.
 inline constexpr std::size_t kMaxPlanes = 4;

@@ -262,7 +262,10 @@ TEST(CommitRecord, BelongsToItsStoreOrIsRefused) {
            {[](CommitRecord& r) { r.chunks.pop_back(); }, "2 chunks"},
            {[](CommitRecord& r) { r.chunks[1].place.drive = 0; }, "chunk 1 on drive 0"},
            {[](CommitRecord& r) { r.chunks[1].place.offset += 512; }, "at 70144"},
-           {[](CommitRecord& r) { r.chunks[1].place.offset = 61440; }, "from 65536 on"}}) {
+           {[](CommitRecord& r) { r.chunks[1].place.offset = 61440; }, "from 65536 to"},
+           {[](CommitRecord& r) { r.chunks[1].place.offset = (1ull << 63) - 4096; },
+            "at 9223372036854771712"},
+           {[](CommitRecord& r) { r.chunks[1].place.offset = -4096ull; }, "at 18446744073709547520"}}) {
     CommitRecord strange = record;
     one.make(strange);
     EXPECT_EQ(check(strange, superblock, catalog).code(), Code::kDataLoss);
