@@ -130,7 +130,8 @@ Status Store::make_gradients(const StoreOptions& options) {
 
 Result<std::unique_ptr<Store>> Store::open(const Drives& drives, const StoreOptions& options,
                                            ExistingRank existing, std::span<const std::uint64_t> kept) {
-  if (!existing.whole || existing.drives.size() != drives.directories().size() || kept.empty()) {
+  const bool all_there = existing.whole && existing.drives.size() == existing.superblock->drives;
+  if (!all_there || existing.drives.size() != drives.directories().size() || kept.empty()) {
     return Status(Code::kInvalidArgument,
                   fmt::format("{} commits of a store on {} drives, opened in {} directories{}", kept.size(),
                               existing.drives.size(), drives.directories().size(),

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -91,6 +92,16 @@ TEST_F(DirectoryTest, SubdirectoriesArePrivateAndNeverLinks) {
   for (const char* name : {"", ".", "..", "a/b", "/"}) {
     EXPECT_EQ(directory_.subdirectory(name, Creation::kIfMissing).status().code(), Code::kInvalidArgument);
   }
+}
+
+TEST_F(DirectoryTest, ReopenedIsTheSameDirectoryAndAnotherHolderOfItsLock) {
+  const Result<Directory> again = directory_.reopen();
+  ASSERT_TRUE(again.ok()) << again.status().to_string();
+  ASSERT_TRUE(again->subdirectory("made", Creation::kExclusive).ok());
+  EXPECT_TRUE(std::filesystem::exists(in("made")));
+  EXPECT_EQ(again->path(), directory_.path());
+  ASSERT_EQ(::flock(directory_.fd(), LOCK_EX | LOCK_NB), 0);
+  EXPECT_NE(::flock(again->fd(), LOCK_EX | LOCK_NB), 0);
 }
 
 TEST_F(DirectoryTest, ListsRenamesAndRemoves) {

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <thread>
 
 #include "store/names.hpp"
@@ -78,6 +79,41 @@ TEST_F(LockTest, SecondEngineOfThisProcessIsRefusedByName) {
   EXPECT_THAT(other.report(), HasSubstr("in use by process " + std::to_string(::getpid())));
 }
 
+TEST_F(LockTest, DroppedLockTakesItsSignatureBack) {
+  const auto directory = open();
+  {
+    auto lock = Lock::acquire(directory, io::Creation::kExclusive);
+    ASSERT_TRUE(lock.ok()) << lock.status().to_string();
+    ASSERT_TRUE(lock->sign(Owner::make()).ok());
+    const Lock moved = std::move(*lock);
+    EXPECT_EQ(Lock::acquire(directory, io::Creation::kNever).status().code(), Code::kFailedPrecondition);
+  }
+  EXPECT_TRUE(Lock::acquire(directory, io::Creation::kNever).ok());
+}
+
+TEST_F(LockTest, DroppedLockLeavesTheSignatureOfItsNextOwner) {
+  const auto directory = open();
+  Owner next = Owner::make();
+  next.pid += 1;
+  {
+    auto lock = Lock::acquire(directory, io::Creation::kExclusive);
+    ASSERT_TRUE(lock->sign(Owner::make()).ok());
+    write(kOwnerName, encode(next));
+  }
+  std::ifstream file(std::filesystem::path(temporary_.path()) / kOwnerName);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), encode(next));
+}
+
+TEST_F(LockTest, DraftOfADeadOwnerIsNoObstacle) {
+  const auto directory = open();
+  write(kOwnerDraftName, std::string(300, 'x'));
+  auto lock = Lock::acquire(directory, io::Creation::kExclusive);
+  const Owner owner = Owner::make();
+  ASSERT_TRUE(lock->sign(owner).ok());
+  std::ifstream file(std::filesystem::path(temporary_.path()) / kOwnerName);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), encode(owner));
+}
+
 TEST_F(LockTest, EngineOfAnotherProcessIsNamed) {
   Child child([this] { return hold(); });
   ASSERT_EQ(child.report(), "Ok");
@@ -109,6 +145,7 @@ TEST_F(LockTest, ForkedChildThatEndsLeavesTheLock) {
   });
   EXPECT_EQ(inheriting.report(), "closed");
   inheriting.kill();
+  EXPECT_TRUE(std::filesystem::exists(std::filesystem::path(temporary_.path()) / kOwnerName));
   Child other([this] { return hold(); });
   EXPECT_THAT(other.report(), HasSubstr("in use by process " + std::to_string(::getpid())));
 }

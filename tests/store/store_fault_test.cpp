@@ -1,10 +1,13 @@
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <fstream>
 
 #include "store_fixture.hpp"
 #include "support/child.hpp"
+#include "support/refusal.hpp"
 
 namespace sluice::store {
 namespace {
@@ -126,6 +129,30 @@ TEST_F(StoreFaultTest, DriveThatIsFullForTheGradientsAloneLeavesNothingHalfMade)
   if (report == "skip") GTEST_SKIP() << "cannot mount a tmpfs here";
   EXPECT_EQ(report, "NoSpace");
   EXPECT_THAT(names(), IsEmpty());
+}
+
+TEST_F(StoreFaultTest, StoreWithCommitsThatCannotBeMadeDurableIsNotMade) {
+  options_.keep_commits = 1;
+  options_.record_bytes_max = 4096;
+  options_.parameters = parameters_;
+  ASSERT_TRUE(create(options_).ok());
+  for (const long call : {SYS_fdatasync, SYS_fsync}) {
+    Child child([&] {
+      if (!sim::refuse({{.call = call, .error = EIO}})) return std::string("skip");
+      const Status status = refusal();
+      return std::string(code_name(status.code())) + (names().empty() ? "" : " LEFT " + names()[0]);
+    });
+    if (child.report() == "skip") GTEST_SKIP() << "cannot refuse system calls here";
+    EXPECT_EQ(child.report(), "IoError");
+  }
+  options_.keep_commits = 0;
+  Child scratch([&] {
+    if (!sim::refuse({{.call = SYS_fdatasync, .error = EIO}, {.call = SYS_fsync, .error = EIO}})) {
+      return std::string("Ok");
+    }
+    return refusal().to_string();
+  });
+  EXPECT_EQ(scratch.report(), "Ok") << "a scratch store is not waited for";
 }
 
 TEST_F(StoreFaultTest, ReadOnlyFileSystemIsTold) {
