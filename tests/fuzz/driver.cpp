@@ -1,8 +1,8 @@
 // Runs a libFuzzer harness without libFuzzer.
-//   fuzz_NAME CORPUS_DIRECTORY   every file, then mutations of them for SLUICE_FUZZ_SECONDS (1), from SLUICE_TEST_SEED
+//   fuzz_NAME CORPUS_DIRECTORY   all files, then mutations for SLUICE_FUZZ_SECONDS (1) from SLUICE_TEST_SEED
 //   fuzz_NAME FILE…              these files alone
-// The harness runs in a child that leaves its input in shared memory, so whatever ends it (a signal, a sanitizer, an
-// endless loop, an allocation without bound), the parent can write that input down.
+// The harness runs in a child that leaves its input in shared memory, so whatever ends it (a signal, a
+// sanitizer, an endless loop, an allocation without bound), the parent can write that input down.
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
