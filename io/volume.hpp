@@ -12,6 +12,7 @@ namespace sluice::io {
 struct Place {
   std::uint32_t drive = 0;
   std::uint64_t offset = 0;
+  friend bool operator==(Place, Place) = default;
 };
 
 /// The drives that a store is spread over, one container file each.

@@ -20,8 +20,28 @@ namespace sluice {
 namespace engine {
 class Core;
 struct Access;
+struct CommitState;
 struct LeaseState;
 }  // namespace engine
+
+/// A group's optimizer as a commit holds it.
+struct CommittedGroup {
+  std::string name;
+  Optimizer optimizer;
+};
+
+/// What seal() went on from.
+struct Recovered {
+  std::uint64_t commit = 0;  ///< its number
+  std::uint64_t step = 0;    ///< finished steps of the state then
+  /// What this rank gave to commit(); with another world now the bytes of old rank (rank mod old world).
+  std::vector<std::byte> user_bytes;
+  std::vector<CommittedGroup> groups;
+  /// What the trainer registered otherwise than the store was made or committed with, in words, both values. The
+  /// trainer's optimizer numbers are in use, the store's seed.
+  std::vector<std::string> differences;
+  bool rewritten = false;  ///< into a store of another shape (world, chunks, drives, policies …)
+};
 
 /// How seal() laid the state out.
 struct SealReport {
@@ -35,6 +55,28 @@ struct SealReport {
   std::uint64_t device_bytes = 0;
   std::uint64_t read_ahead_bytes = 0;  ///< of the device budget, beyond what leases may hold
   std::string arithmetic;              ///< the host budget in words, a line a part
+  std::optional<Recovered> recovered;  ///< none: the state is new
+};
+
+/// Whether commit() returns before the commit is durable.
+enum class CommitMode : std::uint8_t { kBackground, kWait };
+
+/// A commit under way, or over. Copies speak of the same one.
+/// Threads: any.
+class SLUICE_API CommitTicket {
+ public:
+  CommitTicket();
+  /// Rises from commit to commit; what EngineOptions::recover_commit asks for.
+  std::uint64_t number() const;
+  bool done() const;
+  /// Blocks: until every rank holds the commit, or it has failed.
+  /// Returns: its failure, each time.
+  Status wait() const;
+
+ private:
+  friend class Engine;
+  explicit CommitTicket(std::shared_ptr<engine::CommitState> state);
+  std::shared_ptr<engine::CommitState> state_;
 };
 
 /// A move-only pin on fetched parameters; dropping it releases them.
@@ -129,9 +171,15 @@ class SLUICE_API Engine {
   /// Tied: the same weights, one state; gradients of both names add up.
   Result<ParameterId> add_alias(std::string name, ParameterId parameter);
 
-  /// Lays the state out, reserves the budgets, makes the store and fills it. Collective.
+  /// Lays the state out, reserves the budgets and makes the store and fills it, or goes on from the newest commit that
+  /// every rank holds (EngineOptions::recover_commit: from that one). A store of another shape (world, chunks, drives,
+  /// policies, order of registration, keep_commits, undo) is rewritten beside the old one, which is removed when the
+  /// new one is committed. Collective.
   /// Errors: kResourceExhausted with needed, given and the smallest option that would do; kNoSpace; what the
-  /// directories are when they are not usable; kFailedPrecondition naming the pid that holds the lock.
+  /// directories are when they are not usable; kFailedPrecondition naming the pid that holds the lock; kAlreadyExists
+  /// for a store that OnExisting does not allow; kInvalidArgument listing the names that store and trainer do not share
+  /// and EngineOptions::recovery does not allow; kNotFound for a commit that is not held; kDataLoss for a store that is
+  /// damaged, or of which a drive or a rank is missing, naming it; kUnimplemented for one of a newer version.
   Result<SealReport> seal();
 
   Result<Pass> begin_step(StepOptions options = {});
@@ -149,10 +197,23 @@ class SLUICE_API Engine {
   /// The group's numbers, from the next step on; until step() is called, also for the one under way.
   Status update_group(GroupId group, Optimizer optimizer);
 
+  /// Makes the state, as the last finished step left it, durable together with `user_bytes` (copied), between passes;
+  /// leases may be open. State on NVMe is there already: nothing of it is written. One commit is in flight, a second
+  /// waits for the first. Collective: all ranks commit in the same order.
+  /// Errors: kFailedPrecondition with keep_commits 0 or inside a pass; kInvalidArgument for more than max_user_bytes.
+  /// A commit that fails is reported by its ticket and, unless a wait() has told of it, once by the next begin_step,
+  /// begin_pass, read, write, commit or close (with several ranks by the next commit or close, so that all of them hear
+  /// it in the same call). A failure before the state's own writes are durable leaves the engine usable and the commits
+  /// before whole; a later one is sticky on every rank.
+  /// Blocks: with kWait until the commit is durable on every rank.
+  Result<CommitTicket> commit(std::span<const std::byte> user_bytes = {},
+                              CommitMode mode = CommitMode::kBackground);
+
   /// Blocks: never.
   Stats stats() const;
 
-  /// Waits for what is in flight, frees everything. Returns the first failure that no call has reported.
+  /// Waits for what is in flight, frees everything. A store with a commit stays for the next run, any other is removed.
+  /// Returns the first failure that no call has reported.
   Status close();
 
  private:

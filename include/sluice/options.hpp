@@ -60,6 +60,13 @@ struct IoOptions {
   std::uint32_t piece_bytes = 1024 << 10;  ///< a transfer is cut into pieces of this size; 4 KiB..1 GiB
 };
 
+/// Which names store and trainer may not share when seal() goes on from a commit. Strict by default.
+struct RecoveryOptions {
+  bool allow_missing = false;     ///< registered, not in the store: gets its first values
+  bool allow_extra = false;       ///< in the store, not registered: dropped
+  bool allow_mismatched = false;  ///< in both with another shape: gets its first values
+};
+
 /// The value of a budget that is limited by the machine alone.
 inline constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
 
@@ -70,11 +77,18 @@ struct EngineOptions {
   std::uint64_t nvme_budget_bytes = 0;    ///< 0: what the store needs
   std::uint64_t max_fetch_bytes = 0;      ///< held by leases at once; 0: half the device budget
   std::uint32_t chunk_elements = 1 << 20;  ///< a multiple of 16 Ki, at most 1 Gi
-  std::uint32_t keep_commits = 0;  ///< 0: a scratch store, gone with its run; this version takes 0 alone
-  std::uint32_t threads = 0;       ///< of the optimizer; 0: all CPUs of the affinity mask
+  /// Versions that stay on NVMe, 0..15. 0: a scratch store, gone with its run; without directories it must be 0.
+  std::uint32_t keep_commits = 1;
+  std::uint64_t max_user_bytes = 1 << 20;  ///< of a commit, at most 1 GiB
+  std::uint32_t threads = 0;               ///< of the optimizer; 0: all CPUs of the affinity mask
   Undo undo = Undo::kOn;
   std::uint64_t seed = 0;
   OnExisting existing = OnExisting::kRecover;
+  std::uint64_t recover_commit = 0;  ///< the number to go on from; 0: the newest
+  RecoveryOptions recovery = {};
+  /// Where drives of the old store are that are not among `directories`; only read, and emptied of it when a new store
+  /// holds its state.
+  std::vector<std::string> recover_directories = {};
   IoOptions io = {};
 };
 

@@ -13,21 +13,30 @@ struct Stats {
   std::uint64_t skipped_steps = 0;
   std::uint64_t fetches = 0;
   std::uint64_t demand_fetches = 0;  ///< fetches that found a parameter neither gathered nor on its way
-  std::uint64_t weights_overflowed = 0;  ///< elements whose finite master showed an infinite bf16 weight, after their last update
+  std::uint64_t commits = 0;         ///< durable on every rank
+  std::uint64_t failed_commits = 0;
+  std::uint64_t steps_since_commit = 0;  ///< what a crash now would lose; with keep_commits 0 all of them
+  std::uint64_t weights_overflowed =
+      0;  ///< elements whose finite master showed an infinite bf16 weight, after their last update
 
   // Movement.
   std::uint64_t weight_bytes_read = 0;
   std::uint64_t record_bytes_read = 0;
   std::uint64_t record_bytes_written = 0;
-  std::uint64_t gradient_bytes_read = 0;     ///< spilled gradients coming back
-  std::uint64_t gradient_bytes_written = 0;  ///< gradients spilled because they do not fit
-  std::uint64_t device_bytes_in = 0;         ///< host to device
-  std::uint64_t io_retries = 0;              ///< short transfers resumed, EINTR, EAGAIN
+  std::uint64_t gradient_bytes_read = 0;          ///< spilled gradients coming back
+  std::uint64_t gradient_bytes_written = 0;       ///< gradients spilled because they do not fit
+  std::uint64_t commit_state_bytes_written = 0;   ///< records of host-resident chunks; 0 for state on NVMe
+  std::uint64_t commit_record_bytes_written = 0;  ///< slot maps, checksums, counts, user bytes
+  std::uint64_t device_bytes_in = 0;              ///< host to device
+  std::uint64_t io_retries = 0;                   ///< short transfers resumed, EINTR, EAGAIN
 
   // Time that the trainer's threads waited, in seconds.
   double fetch_wait_seconds = 0;
   double gradient_wait_seconds = 0;
   double step_seconds = 0;
+  double commit_wait_seconds =
+      0;                      ///< of the above and of write(), for a commit in flight; and of commit() itself
+  double commit_seconds = 0;  ///< from commit() to durable, in the background or not
 
   // Memory and drives.
   std::uint64_t host_reserved_bytes = 0;
@@ -39,13 +48,13 @@ struct Stats {
   std::uint64_t resident_chunks = 0;  ///< whole records in host frames
 
   // What is in use.
-  std::string backend;        ///< "io_uring", "threads", "none"
-  std::string direct;         ///< "O_DIRECT", "buffered", "none"
-  std::string host_backing;   ///< "huge pages", "4 KiB pages"
+  std::string backend;       ///< "io_uring", "threads", "none"
+  std::string direct;        ///< "O_DIRECT", "buffered", "none"
+  std::string host_backing;  ///< "huge pages", "4 KiB pages"
   std::string device_backing;
-  std::string isa;            ///< of the kernels: "avx512", "avx2" …
-  std::uint32_t threads = 0;  ///< of the optimizer
-  std::string crash_cost;     ///< what a crash would lose, in words
+  std::string isa;                     ///< of the kernels: "avx512", "avx2" …
+  std::uint32_t threads = 0;           ///< of the optimizer
+  std::string crash_cost;              ///< what a crash would lose, in words
   std::vector<std::string> fallbacks;  ///< what was asked or hoped for and is not in use, with the reason
 };
 

@@ -31,7 +31,21 @@ struct Range {
 };
 
 /// Element types, named as safetensors names them; little-endian.
-enum class DType : std::uint8_t { kBool, kU8, kI8, kU16, kI16, kF16, kBF16, kU32, kI32, kF32, kU64, kI64, kF64 };
+enum class DType : std::uint8_t {
+  kBool,
+  kU8,
+  kI8,
+  kU16,
+  kI16,
+  kF16,
+  kBF16,
+  kU32,
+  kI32,
+  kF32,
+  kU64,
+  kI64,
+  kF64
+};
 
 SLUICE_API std::uint32_t dtype_bytes(DType dtype);
 /// "BF16", "F32" …
@@ -40,8 +54,8 @@ SLUICE_API std::string_view dtype_name(DType dtype);
 /// What is kept for each element of a group's parameters.
 enum class Policy : std::uint8_t {
   kBf16Split,  ///< bf16 weight and a 16-bit residual (together the fp32 master, losslessly), fp32 moments: 12 bytes
-  kFp32,       ///< fp32 weight and moments: 12 bytes
-  kFrozen,     ///< a weight of GroupOptions::frozen_dtype, no optimizer state
+  kFp32,    ///< fp32 weight and moments: 12 bytes
+  kFrozen,  ///< a weight of GroupOptions::frozen_dtype, no optimizer state
 };
 SLUICE_API std::string_view policy_name(Policy policy);
 
@@ -77,8 +91,9 @@ enum class View : std::uint8_t {
 
 /// What seal() does with a store that an earlier run left in the directories.
 enum class OnExisting : std::uint8_t {
-  kRecover,  ///< go on from its newest commit; a scratch store whose lock is free is replaced
-  kRefuse,   ///< any store is kAlreadyExists
+  kRecover,         ///< go on from its newest commit; a scratch store whose lock is free is replaced
+  kReplaceScratch,  ///< a store with commits is kAlreadyExists; a scratch store whose lock is free is replaced
+  kRefuse,          ///< any store is kAlreadyExists
 };
 
 }  // namespace sluice

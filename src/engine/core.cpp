@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::uint32_t kMinChunkElements = 16 << 10;
 constexpr std::uint32_t kMaxChunkElements = 1 << 30;
+constexpr std::uint64_t kMaxUserBytes = 1 << 30;
 /// More than any machine has; a larger number is a mistake in the options.
 constexpr std::uint32_t kMaxThreads = 4096;
 
@@ -26,9 +27,17 @@ Status check(const EngineOptions& options) {
       options.chunk_elements % kMinChunkElements != 0)
     return refuse("chunk_elements", std::to_string(options.chunk_elements),
                   "a multiple of 16 Ki, up to 1 Gi");
-  if (options.keep_commits != 0)
+  if (options.directories.empty() && options.keep_commits != 0)
     return refuse("keep_commits", std::to_string(options.keep_commits),
-                  "0: this version makes scratch stores");
+                  "0 without directories: there is nowhere to keep a commit");
+  if (options.keep_commits > store::kKeepCommitsMax)
+    return refuse("keep_commits", std::to_string(options.keep_commits),
+                  fmt::format("0..{}", store::kKeepCommitsMax));
+  if (options.max_user_bytes > kMaxUserBytes)
+    return refuse("max_user_bytes", std::to_string(options.max_user_bytes), "up to 1 GiB");
+  if (options.recover_commit != 0 && (options.keep_commits == 0 || options.existing != OnExisting::kRecover))
+    return refuse("recover_commit", std::to_string(options.recover_commit),
+                  "0 unless keep_commits > 0 and existing = kRecover");
   if (options.threads > kMaxThreads) return refuse("threads", std::to_string(options.threads), "0..4096");
   if (options.io.queue_depth < 1 || options.io.queue_depth > 4096)
     return refuse("io.queue_depth", std::to_string(options.io.queue_depth), "1..4096");
@@ -81,7 +90,7 @@ Core::~Core() {
 
 bool Core::forked() const { return getpid() != owner_; }
 
-Core::Call::Call(const Core& core, Need need) : core_(core) {
+Core::Call::Call(const Core& core, Need need, Hears hears) : core_(core) {
   if (core.forked()) {
     status_ = Status(Code::kForked, "this engine belongs to the parent process");
     return;
@@ -97,6 +106,8 @@ Core::Call::Call(const Core& core, Need need) : core_(core) {
     status_ = Status(Code::kFailedPrecondition, "the engine is sealed already");
   else
     ++core.calls_;
+  // A commit that broke the engine is told of with it.
+  if (!core.sticky_.ok() && hears == Hears::kFailures) core.unreported_.reset();
 }
 
 Core::Call::~Call() {
@@ -153,12 +164,18 @@ Stats Core::stats() const {
   const auto seconds = [](const Counters::Counter& ns) { return static_cast<double>(ns.load()) * 1e-9; };
   stats.steps = counters.steps;
   stats.skipped_steps = counters.skipped_steps;
+  stats.nvme_reserved_bytes = counters.nvme_reserved_bytes;
+  stats.commits = counters.commits;
+  stats.failed_commits = counters.failed_commits;
+  stats.steps_since_commit = counters.steps_since_commit;
   stats.fetches = counters.fetches;
   stats.demand_fetches = counters.demand_fetches;
   stats.weights_overflowed = counters.weights_overflowed;
   stats.weight_bytes_read = counters.weight_bytes_read;
   stats.record_bytes_read = counters.record_bytes_read;
   stats.record_bytes_written = counters.record_bytes_written;
+  stats.commit_state_bytes_written = counters.commit_state_bytes_written;
+  stats.commit_record_bytes_written = counters.commit_record_bytes_written;
   stats.gradient_bytes_read = counters.gradient_bytes_read;
   stats.gradient_bytes_written = counters.gradient_bytes_written;
   stats.device_bytes_in = counters.device_bytes_in;
@@ -166,16 +183,19 @@ Stats Core::stats() const {
   stats.fetch_wait_seconds = seconds(counters.fetch_wait_ns);
   stats.gradient_wait_seconds = seconds(counters.gradient_wait_ns);
   stats.step_seconds = seconds(counters.step_ns);
+  stats.commit_wait_seconds = seconds(counters.commit_wait_ns);
+  stats.commit_seconds = seconds(counters.commit_ns);
   return stats;
 }
 
 Status Core::drain() {
-  Status status = loop().call([&](Ticket& ticket) {
+  return loop().call([&](Ticket& ticket) {
     running_->gather->pause([this, &ticket](Status) {
-      running_->gradients->drop_all([this, &ticket](Status) { loop().complete(ticket, {}); });
+      running_->gradients->drop_all([this, &ticket](Status) {
+        running_->commits->after([this, &ticket] { loop().complete(ticket, {}); });
+      });
     });
   });
-  return status;
 }
 
 Status Core::close() {
@@ -189,7 +209,10 @@ Status Core::close() {
   if (!running_) return {};
   Status status;
   if (running_->loop) status = drain();
+  running_->commit_exchange.reset();
   running_->loop.reset();
+  if (const auto failed = std::exchange(unreported_, nullptr); failed && status.ok())
+    status = *failed->outcome;
   if (running_->store)
     if (Status closing = running_->store->close(); status.ok()) status = closing;
   // Frames and device memory stay until the last lease is dropped; files and threads are gone.

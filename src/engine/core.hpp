@@ -14,18 +14,24 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/commit_exchange.hpp"
+#include "engine/commits.hpp"
 #include "engine/follower.hpp"
 #include "engine/gather.hpp"
 #include "engine/gradients.hpp"
 #include "engine/host_weights.hpp"
+#include "engine/initial.hpp"
 #include "engine/loop.hpp"
 #include "engine/parts.hpp"
 #include "engine/records.hpp"
+#include "engine/recovery.hpp"
 #include "engine/state.hpp"
 #include "engine/step.hpp"
 #include "memory/arena.hpp"
 #include "memory/frame_pool.hpp"
 #include "sluice/engine.hpp"
+#include "store/existing.hpp"
+#include "store/store.hpp"
 
 namespace sluice::engine {
 
@@ -39,6 +45,13 @@ struct LeaseState {
     ConstTensor data;
   };
   std::vector<View> views;
+};
+
+/// One commit() call.
+struct CommitState {
+  std::weak_ptr<Core> core;
+  std::uint64_t number = 0;
+  std::optional<Status> outcome;  ///< guarded by the core's mutex, and by nothing once the core is gone
 };
 
 /// One engine. The public classes are handles on it; their calls run here on the trainer's threads, and what
@@ -71,10 +84,15 @@ class Core : public std::enable_shared_from_this<Core> {
   Status end(std::uint64_t pass);
   Status abort(std::uint64_t pass);
 
+  Result<std::shared_ptr<CommitState>> commit(std::span<const std::byte> user_bytes, CommitMode mode);
+  Status wait(const std::shared_ptr<CommitState>& commit);
+  bool done(const CommitState& commit) const;
+
   Status read(ParameterId parameter, View view, Range range, void* target, DType dtype);
   Status write(ParameterId parameter, View view, Range range, const void* source, DType dtype);
 
   Result<double> replay_step(StepMode mode);
+  Result<double> flush_twice();
 
   /// True in a child that fork() made: nothing of the engine works there, its memory is not mapped.
   bool forked() const;
@@ -140,6 +158,7 @@ class Core : public std::enable_shared_from_this<Core> {
     }
 
     memory::Arena arena;
+    std::optional<store::Drives> drives;
     std::unique_ptr<store::Store> store;
     std::unique_ptr<io::Backend> backend;
     std::unique_ptr<Compute> compute;
@@ -147,22 +166,27 @@ class Core : public std::enable_shared_from_this<Core> {
     std::unique_ptr<io::Queue> queue;
     std::shared_ptr<Waker> waker;
     std::optional<memory::FramePool> record_frames, gradient_frames, weight_frames;
+    std::span<std::byte> commit_buffer;  // of one commit record
     std::span<std::byte>
         exchange;  // for gradients of several ranks; used by the thread that calls add_gradient
     std::unique_ptr<Records> records;
+    std::unique_ptr<Commits> commits;
     std::unique_ptr<HostWeights> weights;
     std::unique_ptr<Gather> gather;
     std::unique_ptr<Gradients> gradients;
     std::unique_ptr<Step> step;
     std::unique_ptr<Loop> loop;
+    std::unique_ptr<CommitExchange> commit_exchange;  // its thread posts to the loop
   };
 
   // core.cpp
   enum class Need : std::uint8_t { kOpen, kNotSealed, kSealed };
+  /// Whether a call can tell its caller of a failure.
+  enum class Hears : std::uint8_t { kFailures, kNothing };
   /// A call of the trainer's that is under way: close() waits for it, and none begins after close().
   class Call {
    public:
-    Call(const Core& core, Need need);
+    Call(const Core& core, Need need, Hears hears = Hears::kFailures);
     ~Call();
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
@@ -179,13 +203,36 @@ class Core : public std::enable_shared_from_this<Core> {
 
   // seal.cpp
   Status lay_out(SealReport& report);
+  void measure_commit_record();
   Status reserve(SealReport& report);
-  Status open_store(SealReport& report);
+  Status duplicate_communicator();
   Status carve_frames();
   Status fill_records();
   Status fill_record(std::uint32_t chunk, std::byte* record);
   Status plan_device(SealReport& report);
   Status agree_on_registry();
+
+  // recover.cpp
+  store::StoreOptions store_options() const;
+  Status open_store(SealReport& report);
+  Status find_stores();
+  Status choose_store();
+  Status remove_other_stores();
+  bool can_go_on_in_place() const;
+  Status go_on_in_place();
+  Status make_store();
+  Status open_source();
+  Status apply_repairs();
+  Status write_through(io::Op op, std::uint32_t drive, std::uint64_t offset, std::uint64_t bytes);
+  Status finish_recovery(SealReport& report);
+  void restore_numbers();
+  Status load_residents();
+  Status commit_rewritten();
+  Status remove_rewritten();
+
+  // commit.cpp
+  Status take_unreported();
+  void conclude_commit(const std::shared_ptr<CommitState>& commit, const CommitResult& result);
 
   // passes.cpp
   ActivePass* find_pass(std::uint64_t pass);
@@ -246,6 +293,10 @@ class Core : public std::enable_shared_from_this<Core> {
   Result<std::byte*> take_frame(std::uint32_t chunk);
   void give_back_frame(std::uint32_t chunk, std::byte* frame);
   Status load(std::uint32_t chunk, PlaneRange planes, std::byte* frame);
+  /// The error for planes in `frame` that are not what was written; the frame is used to look for a copy.
+  Status damaged(std::uint32_t chunk, PlaneRange planes, std::byte* frame);
+  /// Where a changed record of a chunk may be written: its own slot where that is allowed, or another.
+  Result<io::Place> find_target(std::uint32_t chunk);
   Status with_record(std::uint32_t chunk, PlaneRange planes,
                      const std::function<Status(std::byte* record)>& use);
   Status write_regions(std::uint32_t tensor, const std::vector<Region>& regions,
@@ -264,6 +315,7 @@ class Core : public std::enable_shared_from_this<Core> {
   Status sticky_;
   bool closed_ = false;
   bool sealed_ = false;
+  mutable std::shared_ptr<CommitState> unreported_;  // a failed commit that no call has told of
 
   State state_;
   std::unique_ptr<Running> running_;
@@ -271,6 +323,12 @@ class Core : public std::enable_shared_from_this<Core> {
   GatherOptions gather_options_;
   std::uint64_t device_bytes_ = 0;
   std::uint32_t grid_bytes_ = 4096;
+  std::uint64_t commit_record_bytes_ = 0;  // the most that one takes
+  std::uint64_t store_id_ = 0;
+  std::vector<std::uint32_t> stored_chunks_;  // that have slots
+  std::vector<store::StoredParameter> stored_parameters_;
+  FirstValues first_values_;
+  std::unique_ptr<Recovery> recovery_;  // during seal()
 
   // The loop's.
   std::map<std::string, Phase, std::less<>> phases_;

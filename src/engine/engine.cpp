@@ -34,6 +34,23 @@ void Lease::release(Stream stream) {
   state_.reset();
 }
 
+CommitTicket::CommitTicket() = default;
+CommitTicket::CommitTicket(std::shared_ptr<engine::CommitState> state) : state_(std::move(state)) {}
+
+std::uint64_t CommitTicket::number() const { return state_ ? state_->number : 0; }
+
+bool CommitTicket::done() const {
+  if (!state_) return true;
+  const std::shared_ptr<engine::Core> core = state_->core.lock();
+  return !core || core->done(*state_);
+}
+
+Status CommitTicket::wait() const {
+  if (!state_) return Status(Code::kFailedPrecondition, "the ticket is empty: no commit was begun with it");
+  if (const std::shared_ptr<engine::Core> core = state_->core.lock()) return core->wait(state_);
+  return state_->outcome.value_or(Status(Code::kAborted, "the engine is gone"));
+}
+
 Pass::Pass() = default;
 Pass::Pass(std::shared_ptr<engine::Core> core, std::uint64_t id) : core_(std::move(core)), id_(id) {}
 Pass::Pass(Pass&& other) noexcept : core_(std::move(other.core_)), id_(std::exchange(other.id_, 0)) {}
@@ -124,6 +141,10 @@ Status Engine::write(ParameterId parameter, View view, Range range, const void* 
 Status Engine::update_group(GroupId group, Optimizer optimizer) {
   return core_->update_group(group, optimizer);
 }
+Result<CommitTicket> Engine::commit(std::span<const std::byte> user_bytes, CommitMode mode) {
+  SLUICE_ASSIGN_OR_RETURN(std::shared_ptr<engine::CommitState> state, core_->commit(user_bytes, mode));
+  return CommitTicket(std::move(state));
+}
 Stats Engine::stats() const { return core_->stats(); }
 Status Engine::close() { return core_->close(); }
 
@@ -143,6 +164,7 @@ Result<double> replay_step_io(Engine& engine) { return Access::core(engine).repl
 Result<double> replay_step_compute(Engine& engine) {
   return Access::core(engine).replay_step(StepMode::kComputeOnly);
 }
+Result<double> bare_flushes(Engine& engine) { return Access::core(engine).flush_twice(); }
 
 }  // namespace engine
 }  // namespace sluice

@@ -136,7 +136,7 @@ Result<StepResult> Core::step(std::uint64_t pass, std::optional<StepOptions> res
   SLUICE_RETURN_IF_ERROR(dropped);
   if (decision.skip) ++state_.counters.skipped_steps;
   state_.counters.step_ns += static_cast<std::uint64_t>(parts_.now_ns() - begin_ns);
-  return StepResult{.skipped = decision.skip, .norm = decision.norm, .step = state_.counters.steps};
+  return StepResult{.skipped = decision.skip, .norm = decision.norm, .step = state_.step};
 }
 
 Status Core::update_state(const Decision& decision) {
@@ -155,7 +155,7 @@ Status Core::update_state(const Decision& decision) {
       running_->gather->resume();
       loop().complete(ticket, {});
     }));
-    // Without undo some records are of this step and some of the one before.
+    // Without undo some records may be of this step and some of the one before.
     return options_.undo == Undo::kOff ? stick(status.with_context("a step failed with undo off")) : status;
   }
   return loop().call([&](Ticket& ticket) {
@@ -187,6 +187,8 @@ void Core::conclude_step(const StepFactors& factors) {
   }
   count_overflowed();
   ++state_.counters.steps;
+  ++state_.counters.steps_since_commit;
+  ++state_.step;
 }
 
 void Core::count_overflowed() {

@@ -7,8 +7,8 @@
 
 namespace sluice::engine {
 
-HostWeights::HostWeights(State& state, Records& records, memory::FramePool& frames)
-    : state_(state), records_(records), frames_(frames), planes_(state.chunks.size()) {}
+HostWeights::HostWeights(State& state, Records& records, Commits& commits, memory::FramePool& frames)
+    : state_(state), records_(records), commits_(commits), frames_(frames), planes_(state.chunks.size()) {}
 
 void HostWeights::acquire(std::uint32_t chunk, io::Priority priority, Ready ready) {
   if (std::byte* record = state_.chunks[chunk].resident) return ready({}, record);
@@ -92,12 +92,11 @@ void HostWeights::load(std::uint32_t chunk, std::byte* frame, io::Priority prior
   plane.frame = frame;
   records_.read(chunk, {0, 1}, frame, priority, [this, chunk](Status status) {
     if (!status.ok()) return loaded(chunk, std::move(status));
-    const PlaneView view{planes_[chunk].frame, state_.chunk_layout(chunk).elements,
-                         dtype_bytes(state_.class_of(chunk).planes[0].dtype)};
-    hash_plane(*state_.compute, view, [this, chunk](std::uint64_t checksum) {
-      loaded(chunk, checksum == state_.chunks[chunk].checksums[0]
-                        ? Status()
-                        : checksum_mismatch(state_, chunk, "weights"));
+    hash_planes(state_, chunk, {0, 1}, planes_[chunk].frame, [this, chunk](const PlaneChecksums& checksums) {
+      if (equal_planes({0, 1}, checksums, state_.chunks[chunk].checksums)) return loaded(chunk, {});
+      commits_.find_copy(chunk, {0, 1}, planes_[chunk].frame, [this, chunk](const std::string& copy) {
+        loaded(chunk, checksum_mismatch(state_, chunk, "weights", copy));
+      });
     });
   });
 }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <vector>
 
+#include "engine/commits.hpp"
 #include "engine/follower.hpp"
 #include "engine/records.hpp"
 #include "engine/state.hpp"
@@ -22,7 +23,7 @@ class HostWeights {
   /// `plane` is null when the status is not ok; it stays until release().
   using Ready = std::function<void(Status, std::byte* plane)>;
 
-  HostWeights(State& state, Records& records, memory::FramePool& frames);
+  HostWeights(State& state, Records& records, Commits& commits, memory::FramePool& frames);
 
   /// Pins the weight plane of a chunk and hands it over; a failed request pins nothing.
   void acquire(std::uint32_t chunk, io::Priority priority, Ready ready);
@@ -57,6 +58,7 @@ class HostWeights {
 
   State& state_;
   Records& records_;
+  Commits& commits_;
   memory::FramePool& frames_;
   std::vector<Plane> planes_;  // by chunk
   std::deque<std::function<void(std::byte*)>> borrowers_;

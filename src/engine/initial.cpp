@@ -98,13 +98,14 @@ Status fill_frozen(const Tensor& tensor, std::uint64_t seed, Range range, DType 
 
 }  // namespace
 
-bool has_callback(const State& state, std::uint32_t chunk) {
+bool has_callback(const State& state, const FirstValues& first_values, std::uint32_t chunk) {
   return std::ranges::any_of(state.layout.segments_of(chunk), [&](const store::Segment& segment) {
-    return std::holds_alternative<InitialCallback>(state.registry.tensors()[segment.parameter].initial);
+    return first_values.wanted(segment.parameter) &&
+           std::holds_alternative<InitialCallback>(state.registry.tensors()[segment.parameter].initial);
   });
 }
 
-Status fill_tile(const State& state, std::uint64_t seed, std::uint32_t chunk, std::uint32_t tile,
+Status fill_tile(const State& state, const FirstValues& first_values, std::uint32_t chunk, std::uint32_t tile,
                  std::byte* record, std::uint64_t& overflowed) {
   const store::ChunkLayout& layout = state.chunk_layout(chunk);
   const store::ClassLayout& of_class = state.class_of(chunk);
@@ -118,7 +119,8 @@ Status fill_tile(const State& state, std::uint64_t seed, std::uint32_t chunk, st
   for (const store::Segment& segment : state.layout.segments_of(chunk)) {
     const std::uint32_t begin = std::max(extent.first, segment.offset);
     const std::uint32_t end = std::min(last, segment.offset + segment.count);
-    if (begin >= end) continue;
+    if (begin >= end || !first_values.wanted(segment.parameter)) continue;
+    const std::uint64_t seed = first_values.seed;
     const Tensor& tensor = state.registry.tensors()[segment.parameter];
     const Range range{segment.first + (begin - segment.offset), end - begin};
     std::byte* weight = record + std::uint64_t{begin} * dtype_bytes(of_class.planes[0].dtype);

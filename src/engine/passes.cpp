@@ -44,6 +44,7 @@ Result<std::uint64_t> Core::begin(std::string_view phase, PassEnd end, const Ste
   const Call call(*this, Need::kSealed);
   if (!call.ok()) return call.status();
   std::lock_guard no_access(access_mutex_);
+  SLUICE_RETURN_IF_ERROR(take_unreported());
   std::uint64_t id = 0;
   SLUICE_RETURN_IF_ERROR(loop().call([&](Ticket& ticket) {
     std::optional<ActivePass>& place = options != nullptr ? training_ : inner_;
@@ -105,7 +106,7 @@ Result<std::vector<std::uint32_t>> Core::tensors_of(std::span<const ParameterId>
 }
 
 void Core::prefetch(std::uint64_t pass, std::span<const ParameterId> parameters) {
-  const Call call(*this, Need::kSealed);
+  const Call call(*this, Need::kSealed, Hears::kNothing);
   if (!call.ok()) return;
   // In the order in which they will be wanted; what this engine does not know is passed over.
   std::vector<std::uint32_t> tensors;
@@ -207,7 +208,7 @@ Status Core::gather_shards(const std::vector<std::uint32_t>& tensors, Status loc
 
 void Core::release(std::uint64_t lease, Stream) {
   // The host device knows the null stream alone, whose work is over when the lease is dropped.
-  const Call call(*this, Need::kOpen);
+  const Call call(*this, Need::kOpen, Hears::kNothing);
   if (!call.ok()) return;
   loop().post([this, lease] { running_->gather->release(lease); });
 }

@@ -17,4 +17,9 @@ Result<double> replay_step_io(Engine& engine);
 /// Returns: seconds.
 Result<double> replay_step_compute(Engine& engine);
 
+/// Flushes all drives twice, one after the other, as a commit does around its record.
+/// Requires: a store, no pass.
+/// Returns: seconds.
+Result<double> bare_flushes(Engine& engine);
+
 }  // namespace sluice::engine

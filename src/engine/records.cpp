@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "kernels/tile_hash.hpp"
@@ -40,10 +42,35 @@ void hash_plane(Compute& compute, PlaneView plane, std::function<void(std::uint6
   compute.submit(*new PlaneHashTask(plane, std::move(done)));
 }
 
-Status checksum_mismatch(const State& state, std::uint32_t chunk, const char* what) {
+void hash_planes(const State& state, std::uint32_t chunk, PlaneRange planes, const std::byte* record,
+                 std::function<void(const PlaneChecksums&)> done) {
+  struct Gathered {
+    PlaneChecksums checksums{};
+    std::size_t left = 0;
+    std::function<void(const PlaneChecksums&)> done;
+  };
+  const auto gathered = std::make_shared<Gathered>(Gathered{{}, planes.count, std::move(done)});
+  const store::ChunkLayout& layout = state.chunk_layout(chunk);
+  for (std::size_t plane = planes.first; plane < planes.first + planes.count; ++plane) {
+    const PlaneView view{record + layout.record.plane_offsets[plane], layout.elements,
+                         dtype_bytes(state.class_of(chunk).planes[plane].dtype)};
+    hash_plane(*state.compute, view, [gathered, plane](std::uint64_t checksum) {
+      gathered->checksums[plane] = checksum;
+      if (--gathered->left == 0) gathered->done(gathered->checksums);
+    });
+  }
+}
+
+bool equal_planes(PlaneRange planes, const PlaneChecksums& a, const PlaneChecksums& b) {
+  const auto first = static_cast<std::ptrdiff_t>(planes.first);
+  return std::equal(a.begin() + first, a.begin() + first + static_cast<std::ptrdiff_t>(planes.count),
+                    b.begin() + first);
+}
+
+Status checksum_mismatch(const State& state, std::uint32_t chunk, const char* what, std::string_view copy) {
   return Status(Code::kDataLoss,
-                fmt::format("{} of {}: what the drive returned is not what was written (checksum)", what,
-                            state.describe(chunk)));
+                fmt::format("{} of {}: what the drive returned is not what was written (checksum){}", what,
+                            state.describe(chunk), copy));
 }
 
 void Records::move(const Movement& movement, Done done) {
@@ -82,36 +109,61 @@ void Records::finished(io::Transfer& transfer) {
 
 void Records::read(std::uint32_t chunk, PlaneRange planes, std::byte* record, io::Priority priority,
                    Done done) {
-  const store::RecordLayout& layout = state_.chunk_layout(chunk).record;
+  const bool weight = planes.first == 0 && planes.count == 1;
+  read_planes({.priority = priority,
+               .chunk = chunk,
+               .what = weight ? "read weights" : "read state",
+               .place = *state_.chunks[chunk].current,
+               .counter = weight ? &state_.counters.weight_bytes_read : &state_.counters.record_bytes_read},
+              planes, record, std::move(done));
+}
+
+void Records::read_from(std::uint32_t chunk, io::Place slot, PlaneRange planes, std::byte* record,
+                        Done done) {
+  read_planes({.priority = io::Priority::kDemand,
+               .chunk = chunk,
+               .what = "read a committed copy",
+               .place = slot,
+               .counter = &state_.counters.record_bytes_read},
+              planes, record, std::move(done));
+}
+
+void Records::read_planes(Movement movement, PlaneRange planes, std::byte* record, Done done) {
+  const store::RecordLayout& layout = state_.chunk_layout(movement.chunk).record;
   const std::size_t last = planes.first + planes.count;
   const std::uint64_t begin = layout.plane_offsets[planes.first];
   const std::uint64_t end = last < layout.plane_offsets.size() ? layout.plane_offsets[last] : layout.bytes;
-  const bool weight = planes.first == 0 && planes.count == 1;
-  io::Place place = *state_.chunks[chunk].current;
-  place.offset += begin;
-  move({.op = io::Op::kRead,
-        .priority = priority,
-        .chunk = chunk,
-        .what = weight ? "read weights" : "read state",
-        .place = place,
-        .file = &state_.store->data(place.drive),
-        .buffer = record + begin,
-        .bytes = end - begin,
-        .counter = weight ? &state_.counters.weight_bytes_read : &state_.counters.record_bytes_read},
-       std::move(done));
+  movement.op = io::Op::kRead;
+  movement.place.offset += begin;
+  movement.file = &state_.store->data(movement.place.drive);
+  movement.buffer = record + begin;
+  movement.bytes = end - begin;
+  move(movement, std::move(done));
 }
 
 void Records::write(std::uint32_t chunk, io::Place slot, const std::byte* record, Done done) {
-  move({.op = io::Op::kWrite,
-        .priority = io::Priority::kWriteBehind,
-        .chunk = chunk,
-        .what = "write state",
-        .place = slot,
-        .file = &state_.store->data(slot.drive),
-        .buffer = const_cast<std::byte*>(record),  // a write only reads it
-        .bytes = state_.chunk_layout(chunk).record.bytes,
-        .counter = &state_.counters.record_bytes_written},
-       std::move(done));
+  write_record({.chunk = chunk,
+                .what = "write state",
+                .place = slot,
+                .counter = &state_.counters.record_bytes_written},
+               record, std::move(done));
+}
+
+void Records::save(std::uint32_t chunk, io::Place slot, const std::byte* record, Done done) {
+  write_record({.chunk = chunk,
+                .what = "write state for a commit",
+                .place = slot,
+                .counter = &state_.counters.commit_state_bytes_written},
+               record, std::move(done));
+}
+
+void Records::write_record(Movement movement, const std::byte* record, Done done) {
+  movement.op = io::Op::kWrite;
+  movement.priority = io::Priority::kWriteBehind;
+  movement.file = &state_.store->data(movement.place.drive);
+  movement.buffer = const_cast<std::byte*>(record);  // a write only reads it
+  movement.bytes = state_.chunk_layout(movement.chunk).record.bytes;
+  move(movement, std::move(done));
 }
 
 void Records::read_gradient(std::uint32_t chunk, std::byte* plane, io::Priority priority, Done done) {

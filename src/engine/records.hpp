@@ -1,9 +1,11 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <string_view>
 #include <vector>
 
 #include "engine/state.hpp"
@@ -26,8 +28,12 @@ class Records {
 
   /// The planes from the chunk's current slot to their offsets in `record`.
   void read(std::uint32_t chunk, PlaneRange planes, std::byte* record, io::Priority priority, Done done);
+  /// The same from a slot that a kept commit names.
+  void read_from(std::uint32_t chunk, io::Place slot, PlaneRange planes, std::byte* record, Done done);
   /// A whole record to a slot.
   void write(std::uint32_t chunk, io::Place slot, const std::byte* record, Done done);
+  /// The same of a record that stays in memory, for a commit.
+  void save(std::uint32_t chunk, io::Place slot, const std::byte* record, Done done);
 
   /// A gradient plane to and from the chunk's place in the spill file.
   void read_gradient(std::uint32_t chunk, std::byte* plane, io::Priority priority, Done done);
@@ -52,6 +58,8 @@ class Records {
     Counters::Counter* counter = nullptr;
   };
   void move(const Movement& movement, Done done);
+  void read_planes(Movement movement, PlaneRange planes, std::byte* record, Done done);
+  void write_record(Movement movement, const std::byte* record, Done done);
   /// Fills in where the gradient of `movement.chunk` is on the drive.
   void move_gradient(Movement movement, Done done);
   static void finished(io::Transfer& transfer);
@@ -61,8 +69,19 @@ class Records {
   std::vector<Op*> free_;
 };
 
-/// XXH3 checksum of a plane, tile by tile on the compute threads; `done` is called on the loop.
-/// Lifetime: the plane stays until then.
+/// By plane of a chunk's class.
+using PlaneChecksums = std::array<std::uint64_t, kMaxPlanes>;
+
+/// XXH3 checksums of planes of a chunk's record, tile by tile on the compute threads; `done` is called on the loop,
+/// with 0 for the other planes.
+/// Lifetime: the record stays until then.
+void hash_planes(const State& state, std::uint32_t chunk, PlaneRange planes, const std::byte* record,
+                 std::function<void(const PlaneChecksums&)> done);
+
+/// Whether two records agree in these planes.
+bool equal_planes(PlaneRange planes, const PlaneChecksums& a, const PlaneChecksums& b);
+
+/// The same for a plane that is no part of a record.
 struct PlaneView {
   const std::byte* data = nullptr;
   std::uint32_t elements = 0;
@@ -70,7 +89,8 @@ struct PlaneView {
 };
 void hash_plane(Compute& compute, PlaneView plane, std::function<void(std::uint64_t checksum)> done);
 
-/// The error for a plane that does not hash to what was written.
-Status checksum_mismatch(const State& state, std::uint32_t chunk, const char* what);
+/// The error for a plane that does not hash to what was written; `copy` says where a good one is.
+Status checksum_mismatch(const State& state, std::uint32_t chunk, const char* what,
+                         std::string_view copy = {});
 
 }  // namespace sluice::engine

@@ -30,6 +30,9 @@ Result<std::uint64_t> count_elements(const ParameterOptions& options) {
 }  // namespace
 
 Status Registry::take_name(const std::string& name) {
+  if (name.size() > store::kNameBytesMax)
+    return Status(Code::kInvalidArgument, fmt::format("parameter name of {} bytes, accepted: up to {}",
+                                                      name.size(), store::kNameBytesMax));
   if (name.empty()) return Status(Code::kInvalidArgument, "parameter name = '', accepted: not empty");
   if (!names_.insert(name).second)
     return Status(Code::kAlreadyExists, fmt::format("parameter '{}' is registered already", name));
@@ -38,6 +41,9 @@ Status Registry::take_name(const std::string& name) {
 
 Result<GroupId> Registry::add_group(GroupOptions options,
                                     const std::shared_ptr<Communicator>& engine_communicator) {
+  if (options.name.size() > store::kNameBytesMax)
+    return Status(Code::kInvalidArgument, fmt::format("group name of {} bytes, accepted: up to {}",
+                                                      options.name.size(), store::kNameBytesMax));
   if (options.policy != Policy::kFrozen)
     SLUICE_RETURN_IF_ERROR(validate(options.optimizer).with_context("group '" + options.name + "'"));
   if (!options.communicator) options.communicator = engine_communicator;
@@ -57,8 +63,11 @@ Result<ParameterId> Registry::add_parameter(ParameterOptions options) {
   if (!elements.ok()) return elements.status();
   SLUICE_RETURN_IF_ERROR(take_name(options.name));
   const auto index = static_cast<std::uint32_t>(tensors_.size());
-  tensors_.push_back(
-      Tensor{std::move(options.name), *elements, options.group.index, std::move(options.initial)});
+  tensors_.push_back(Tensor{.name = std::move(options.name),
+                            .shape = std::move(options.shape),
+                            .elements = *elements,
+                            .group = options.group.index,
+                            .initial = std::move(options.initial)});
   const std::uint64_t bytes = *elements * dtype_bytes(weight_dtype(index));
   tensors_.back().kept =
       options.residency == Residency::kDevice || bytes < group_of(index).options.keep_gathered_below_bytes;
@@ -77,6 +86,7 @@ Result<ParameterId> Registry::add_alias(std::string name, ParameterId parameter)
                               name, tensors_[*tensor].name));
   SLUICE_RETURN_IF_ERROR(take_name(name));
   tensor_of_.push_back(*tensor);
+  aliases_.push_back({std::move(name), *tensor});
   return ParameterId{static_cast<std::uint32_t>(tensor_of_.size() - 1)};
 }
 
@@ -122,6 +132,24 @@ std::vector<store::ParameterSpec> Registry::specs() const {
                      .world = group.world});
   }
   return specs;
+}
+
+std::vector<store::StoredParameter> Registry::stored_parameters() const {
+  std::vector<store::StoredParameter> parameters;
+  parameters.reserve(tensors_.size());
+  for (const Tensor& tensor : tensors_) {
+    const Group& group = groups_[tensor.group];
+    parameters.push_back({.name = tensor.name,
+                          .shape = tensor.shape,
+                          .group = tensor.group,
+                          .policy = group.options.policy,
+                          .optimizer = static_cast<std::uint8_t>(group.options.optimizer.index()),
+                          .frozen_dtype = group.options.frozen_dtype,
+                          .gradient = group.options.gradient,
+                          .rank = group.rank,
+                          .world = group.world});
+  }
+  return parameters;
 }
 
 }  // namespace sluice::engine

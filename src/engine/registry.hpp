@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sluice/options.hpp"
+#include "store/catalog.hpp"
 #include "store/layout.hpp"
 
 namespace sluice::engine {
@@ -13,6 +14,7 @@ namespace sluice::engine {
 /// A parameter that has state of its own: one registered by add_parameter. Aliases share it.
 struct Tensor {
   std::string name;
+  std::vector<std::int64_t> shape;
   std::uint64_t elements = 0;
   std::uint32_t group = 0;
   Initial initial;
@@ -52,6 +54,9 @@ class Registry {
   DType weight_dtype(std::uint32_t tensor) const;
   /// One a tensor, in order.
   std::vector<store::ParameterSpec> specs() const;
+  /// The same as a store's catalog holds them.
+  std::vector<store::StoredParameter> stored_parameters() const;
+  const std::vector<store::StoredAlias>& aliases() const { return aliases_; }
 
  private:
   Status take_name(const std::string& name);
@@ -59,6 +64,7 @@ class Registry {
   std::vector<Group> groups_;
   std::vector<Tensor> tensors_;
   std::vector<std::uint32_t> tensor_of_;
+  std::vector<store::StoredAlias> aliases_;
   std::unordered_set<std::string> names_;
 };
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <random>
 #include <utility>
 
 #include "engine/core.hpp"
+#include "engine/element_values.hpp"
 #include "engine/initial.hpp"
 #include "kernels/isa.hpp"
 #include "kernels/tile_hash.hpp"
@@ -18,14 +18,18 @@ namespace {
 
 constexpr std::uint32_t kPage = 4096;
 
-/// Fills a record's tiles and hashes them while they are in cache.
+enum class Fill : std::uint8_t { kFillAndHash, kFill, kHash };
+
+/// Fills a record's tiles and hashes them while they are in cache, or one of the two.
 class FillTask final : public ComputeTask {
  public:
-  FillTask(const State& state, std::uint64_t seed, std::uint32_t chunk, std::byte* record)
+  FillTask(const State& state, const FirstValues& first_values, std::uint32_t chunk, std::byte* record,
+           Fill fill)
       : state_(state),
-        seed_(seed),
+        first_values_(first_values),
         chunk_(chunk),
         record_(record),
+        fill_(fill),
         planes_(state.class_of(chunk).planes.size()),
         tiles_(store::tile_count(state.chunk_layout(chunk).elements)),
         hashes_(planes_ * tiles_),
@@ -35,39 +39,65 @@ class FillTask final : public ComputeTask {
   std::uint32_t tiles() const override { return tiles_; }
 
   void run(std::uint32_t tile) override {
-    failures_[tile] = fill_tile(state_, seed_, chunk_, tile, record_, overflowed_[tile]);
-    const store::ChunkLayout& layout = state_.chunk_layout(chunk_);
-    const store::TileExtent extent = store::tile_extent(layout.elements, tile);
-    for (std::size_t plane = 0; plane < planes_; ++plane) {
-      const std::size_t bytes = dtype_bytes(state_.class_of(chunk_).planes[plane].dtype);
-      hashes_[plane * tiles_ + tile] = kernels::hash_bytes(
-          record_ + layout.record.plane_offsets[plane] + extent.first * bytes, extent.count * bytes);
-    }
+    if (fill_ != Fill::kHash)
+      failures_[tile] = fill_tile(state_, first_values_, chunk_, tile, record_, overflowed_[tile]);
+    if (fill_ != Fill::kFill) hash(tile);
+    if (fill_ == Fill::kHash) count(tile);
   }
 
   void done() override { is_done = true; }
 
-  Status store_result(Chunk& chunk) const {
+  Status status() const {
     for (const Status& failure : failures_) SLUICE_RETURN_IF_ERROR(failure);
+    return {};
+  }
+  void store_result(Chunk& chunk) const {
     for (std::size_t plane = 0; plane < planes_; ++plane)
       chunk.checksums[plane] = store::combine_tiles({&hashes_[plane * tiles_], tiles_});
     for (std::uint64_t count : overflowed_) chunk.overflowed += count;
-    return {};
   }
 
   bool is_done = false;
 
  private:
+  const std::byte* at(std::size_t plane, const store::TileExtent& extent) const {
+    return record_ + state_.chunk_layout(chunk_).record.plane_offsets[plane] +
+           extent.first * std::uint64_t{dtype_bytes(state_.class_of(chunk_).planes[plane].dtype)};
+  }
+  void hash(std::uint32_t tile) {
+    const store::TileExtent extent = store::tile_extent(state_.chunk_layout(chunk_).elements, tile);
+    for (std::size_t plane = 0; plane < planes_; ++plane)
+      hashes_[plane * tiles_ + tile] = kernels::hash_bytes(
+          at(plane, extent),
+          extent.count * std::size_t{dtype_bytes(state_.class_of(chunk_).planes[plane].dtype)});
+  }
+  void count(std::uint32_t tile) {
+    if (state_.class_of(chunk_).policy != Policy::kBf16Split) return;
+    const store::TileExtent extent = store::tile_extent(state_.chunk_layout(chunk_).elements, tile);
+    overflowed_[tile] = count_overflowed(reinterpret_cast<const std::uint16_t*>(at(0, extent)),
+                                         reinterpret_cast<const std::int16_t*>(at(1, extent)), extent.count);
+  }
+
   const State& state_;
-  const std::uint64_t seed_;
+  const FirstValues& first_values_;
   const std::uint32_t chunk_;
   std::byte* const record_;
+  const Fill fill_;
   const std::size_t planes_;
   const std::uint32_t tiles_;
   std::vector<std::uint64_t> hashes_;  // [plane][tile]
   std::vector<std::uint64_t> overflowed_;
   std::vector<Status> failures_;
 };
+
+std::string crash_cost(const EngineOptions& options) {
+  if (options.keep_commits == 0)
+    return options.directories.empty() ? "everything since seal(): all state is in memory"
+                                       : "everything since seal(): the store is scratch";
+  return options.undo == Undo::kOn ? "the steps since the last commit"
+                                   : "the steps since the last commit; a failed step ends the engine, which "
+                                     "then recovers that commit";
+}
 
 }  // namespace
 
@@ -80,17 +110,24 @@ Result<SealReport> Core::seal() {
   SealReport report;
   Status status = agree(*communicator_, lay_out(report));
   if (status.ok()) status = agree_on_registry();
-  if (status.ok()) status = agree(*communicator_, open_store(report));
+  if (status.ok()) status = open_store(report);
+  if (status.ok()) status = duplicate_communicator();
   if (status.ok()) status = agree(*communicator_, reserve(report));
-  if (status.ok()) status = agree(*communicator_, fill_records());
+  const bool in_place = recovery_ && recovery_->choice && !recovery_->reader;
+  if (status.ok()) status = agree(*communicator_, in_place ? apply_repairs() : fill_records());
   if (status.ok()) {
     contributions_.resize(state_.registry.tensors().size());
     running_->loop = std::make_unique<Loop>(
         parts_.loop, LoopSources{running_->queue.get(), running_->compute.get(), running_->device.get()});
-    status = agree(*communicator_, running_->loop->start());
+    status = running_->loop->start();
+    if (status.ok()) status = running_->commit_exchange->start();
+    status = agree(*communicator_, std::move(status));
   }
+  if (status.ok()) status = finish_recovery(report);
+  recovery_.reset();
   if (!status.ok()) {
-    // Nothing of it stays: the store's files and lock, the arenas, the threads.
+    // Nothing of it stays: a new store's files and lock, the arenas, the threads.
+    running_->commit_exchange.reset();
     running_->loop.reset();
     if (running_->queue) running_->queue->drain();
     if (running_->store) (void)running_->store->close();
@@ -104,9 +141,9 @@ Result<SealReport> Core::seal() {
 
 Status Core::lay_out(SealReport& report) {
   if (!options_.directories.empty()) {
-    Result<std::uint32_t> grid = store::grid_of(options_.directories);
-    if (!grid.ok()) return grid.status();
-    grid_bytes_ = *grid;
+    SLUICE_ASSIGN_OR_RETURN(running_->drives,
+                            store::Drives::open(options_.directories, io::Access::kReadWrite));
+    SLUICE_ASSIGN_OR_RETURN(grid_bytes_, running_->drives->grid());
   }
   const std::vector<store::ParameterSpec> specs = state_.registry.specs();
   Result<store::ElementLayout> layout = store::ElementLayout::build(
@@ -129,10 +166,11 @@ Status Core::lay_out(SealReport& report) {
   for (const Group& group : state_.registry.groups()) world = std::max(world, group.world);
   // What each rank sends of one block, and their sum.
   const std::uint64_t exchange_bytes = world == 1 ? 0 : (world + 1) * kExchangeElements * sizeof(float);
+  measure_commit_record();
   Result<plan::HostPartition> partition = plan::partition_host(
       {.chunks = sizes,
        .budget_bytes = options_.host_budget_bytes,
-       .reserved_bytes = exchange_bytes,
+       .reserved_bytes = exchange_bytes + commit_record_bytes_,
        .nvme = options_.directories.empty() ? plan::NvmeTier::kAbsent : plan::NvmeTier::kPresent});
   if (!partition.ok()) return partition.status();
   state_.partition = std::move(partition).value();
@@ -147,6 +185,17 @@ Status Core::lay_out(SealReport& report) {
   report.spilled_gradient_bytes = state_.partition.spilled_gradients * state_.partition.gradient_frame_bytes;
   report.arithmetic = state_.partition.arithmetic;
   return plan_device(report);
+}
+
+void Core::measure_commit_record() {
+  if (options_.keep_commits == 0) return;
+  stored_parameters_ = state_.registry.stored_parameters();
+  store::RecordSize size{.chunks = state_.chunks.size(),
+                         .parameters = stored_parameters_.size(),
+                         .groups = state_.registry.groups().size(),
+                         .user_bytes = options_.max_user_bytes};
+  for (const Group& group : state_.registry.groups()) size.group_name_bytes += group.options.name.size();
+  commit_record_bytes_ = round_up(store::commit_record_bytes(size), std::max(grid_bytes_, kPage));
 }
 
 Status Core::plan_device(SealReport& report) {
@@ -220,8 +269,10 @@ Status Core::agree_on_registry() {
     const std::uint32_t tensor = *state_.registry.tensor_of({parameter});
     add(&tensor, sizeof tensor);
   }
-  const std::array<std::uint64_t, 3> options{options_.seed, gather_options_.max_fetch_bytes,
-                                             static_cast<std::uint64_t>(options_.undo)};
+  const std::array<std::uint64_t, 7> options{
+      options_.seed,          gather_options_.max_fetch_bytes, static_cast<std::uint64_t>(options_.undo),
+      options_.keep_commits,  options_.max_user_bytes,         static_cast<std::uint64_t>(options_.existing),
+      options_.recover_commit};
   add(options.data(), sizeof options);
   std::vector<std::uint64_t> digests(communicator_->world());
   const std::uint64_t own = digests[communicator_->rank()] = hasher.digest();
@@ -231,41 +282,19 @@ Status Core::agree_on_registry() {
     if (digests[rank] != own)
       return Status(
           Code::kInvalidArgument,
-          fmt::format("rank {} registered other parameters, seed, undo or max_fetch_bytes than rank {}", rank,
-                      communicator_->rank()));
+          fmt::format("rank {} registered other parameters, seed, undo, max_fetch_bytes, keep_commits, "
+                      "max_user_bytes, existing or recover_commit than rank {}",
+                      rank, communicator_->rank()));
   return {};
 }
 
-Status Core::open_store(SealReport& report) {
-  std::vector<std::uint32_t> stored;
-  for (std::uint32_t chunk = 0; chunk < state_.chunks.size(); ++chunk)
-    if (!state_.partition.resident[chunk]) stored.push_back(chunk);
-  // The same id on every rank, another one in every run.
-  std::vector<std::uint64_t> ids(communicator_->world());
-  std::random_device entropy;
-  ids[communicator_->rank()] = std::uint64_t{entropy()} << 32 | entropy();
-  const GatheredShards shards{reinterpret_cast<std::byte*>(ids.data()), sizeof(std::uint64_t)};
-  SLUICE_RETURN_IF_ERROR(communicator_->all_gather({&shards, 1}));
-  if (!stored.empty() || state_.partition.spilled_gradients > 0) {
-    const store::StoreOptions store_options{.directories = options_.directories,
-                                            .rank = communicator_->rank(),
-                                            .world = communicator_->world(),
-                                            .store_id = ids[0],
-                                            .existing = options_.existing,
-                                            .undo = options_.undo,
-                                            .chunk_elements = options_.chunk_elements,
-                                            .grid_bytes = grid_bytes_,
-                                            .chunks = state_.layout.chunks(),
-                                            .stored_chunks = stored,
-                                            .spilled_gradient_slots = state_.partition.spilled_gradients,
-                                            .spilled_gradient_bytes = state_.partition.gradient_frame_bytes,
-                                            .nvme_budget_bytes = options_.nvme_budget_bytes};
-    Result<std::unique_ptr<store::Store>> opened = store::Store::create(store_options);
-    if (!opened.ok()) return opened.status();
-    running_->store = std::move(opened).value();
-    state_.store = running_->store.get();
-    report.nvme_bytes = state_.store->reserved_bytes();
+Status Core::duplicate_communicator() {
+  std::shared_ptr<Communicator> communicator = communicator_;
+  if (options_.keep_commits > 0 && communicator_->world() > 1) {
+    SLUICE_ASSIGN_OR_RETURN(communicator, communicator_->duplicate());
   }
+  running_->commit_exchange = std::make_unique<CommitExchange>(
+      std::move(communicator), [this](std::function<void()> work) { loop().post(std::move(work)); });
   return {};
 }
 
@@ -313,7 +342,7 @@ Status Core::reserve(SealReport& report) {
 
   fixed_stats_.host_reserved_bytes = running_->arena.span().size();
   fixed_stats_.device_reserved_bytes = state_.device->arena().size();
-  fixed_stats_.nvme_reserved_bytes = report.nvme_bytes;
+  state_.counters.nvme_reserved_bytes = report.nvme_bytes;
   fixed_stats_.hugetlb_bytes = running_->arena.hugetlb_bytes();
   fixed_stats_.state_bytes = report.state_bytes;
   fixed_stats_.chunks = report.chunks;
@@ -324,7 +353,7 @@ Status Core::reserve(SealReport& report) {
   fixed_stats_.device_backing = state_.device->backing();
   fixed_stats_.isa = kernels::isa_name(kernels::isa_in_use());
   fixed_stats_.threads = state_.compute->threads();
-  fixed_stats_.crash_cost = "everything since seal(): the store is scratch";
+  fixed_stats_.crash_cost = crash_cost(options_);
   fixed_stats_.fallbacks = topology->notes;
   if (!backend->fallback_reason.empty()) fixed_stats_.fallbacks.push_back(backend->fallback_reason);
   if (state_.store)
@@ -356,22 +385,32 @@ Status Core::carve_frames() {
   for (std::uint32_t chunk = 0; chunk < state_.chunks.size(); ++chunk)
     if (partition.resident[chunk])
       state_.chunks[chunk].resident = take(state_.chunk_layout(chunk).record.bytes).data();
+  running_->commit_buffer = take(commit_record_bytes_);
   running_->exchange = rest;
 
   running_->records = std::make_unique<Records>(state_);
-  running_->weights = std::make_unique<HostWeights>(state_, *running_->records, *running_->weight_frames);
+  running_->commits = std::make_unique<Commits>(state_, *running_->records,
+                                                CommitOptions{.keep_commits = options_.keep_commits,
+                                                              .buffer = running_->commit_buffer,
+                                                              .exchange = running_->commit_exchange.get(),
+                                                              .now_ns = parts_.now_ns});
+  running_->weights =
+      std::make_unique<HostWeights>(state_, *running_->records, *running_->commits, *running_->weight_frames);
   running_->gather = std::make_unique<Gather>(state_, *running_->weights, gather_options_);
   running_->gradients = std::make_unique<Gradients>(state_, *running_->records, *running_->gradient_frames);
-  running_->step = std::make_unique<Step>(state_, *running_->records, *running_->gradients,
-                                          *running_->record_frames, options_.undo);
+  running_->step = std::make_unique<Step>(state_, *running_->records, *running_->commits,
+                                          *running_->gradients, *running_->record_frames, options_.undo);
   return running_->gather->place_kept();
 }
 
 Status Core::fill_record(std::uint32_t chunk, std::byte* record) {
-  FillTask task(state_, options_.seed, chunk, record);
-  if (has_callback(state_, chunk)) {
-    for (std::uint32_t tile = 0; tile < task.tiles(); ++tile) task.run(tile);
-  } else {
+  // Callbacks are called on this thread.
+  const bool here = has_callback(state_, first_values_, chunk);
+  const auto run = [&](FillTask& task) {
+    if (here) {
+      for (std::uint32_t tile = 0; tile < task.tiles(); ++tile) task.run(tile);
+      return task.status();
+    }
     state_.compute->submit(task);
     while (!task.is_done) {
       if (ComputeTask* finished = state_.compute->poll())
@@ -379,16 +418,30 @@ Status Core::fill_record(std::uint32_t chunk, std::byte* record) {
       else if (state_.queue->poll() == 0)
         state_.queue->wait();
     }
+    return task.status();
+  };
+  const bool copied = recovery_ && recovery_->reader;
+  FillTask fill(state_, first_values_, chunk, record, copied ? Fill::kFill : Fill::kFillAndHash);
+  SLUICE_RETURN_IF_ERROR(run(fill));
+  if (!copied) {
+    fill.store_result(state_.chunks[chunk]);
+    return {};
   }
-  return task.store_result(state_.chunks[chunk]);
+  SLUICE_RETURN_IF_ERROR(copy_chunk(state_, recovery_->source, chunk, record));
+  FillTask hash(state_, first_values_, chunk, record, Fill::kHash);
+  SLUICE_RETURN_IF_ERROR(run(hash));
+  hash.store_result(state_.chunks[chunk]);
+  return {};
 }
 
 Status Core::fill_records() {
   // The loop does not turn yet: this thread owns the queue, and all frames are free.
+  first_values_.seed = state_.seed;
   Status failure;
   for (std::uint32_t chunk = 0; chunk < state_.chunks.size() && failure.ok(); ++chunk) {
     if (state_.chunks[chunk].resident != nullptr) {
       failure = fill_record(chunk, state_.chunks[chunk].resident);
+      state_.chunks[chunk].changed = true;
       continue;
     }
     memory::FramePool& frames = state_.stepped(chunk) ? *running_->record_frames : *running_->weight_frames;

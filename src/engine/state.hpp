@@ -23,14 +23,15 @@ namespace sluice::engine {
 /// What happens next, on the loop, when something has finished or failed.
 using Done = std::function<void(Status)>;
 
-/// The most planes that a policy keeps.
-inline constexpr std::size_t kMaxPlanes = 4;
+using store::kMaxPlanes;
 
 /// Where a chunk's record is and what it must hash to.
-/// Invariant: exactly one of `current` and `resident` is set once seal() has filled the chunk.
+/// Invariant: once seal() has filled the chunk `current` or `resident` is set. Both: `current` is the slot that
+/// the last commit has written the record in memory to.
 struct Chunk {
   std::optional<io::Place> current;                   ///< its slot
   std::byte* resident = nullptr;                      ///< its record in the host arena
+  bool changed = false;                               ///< the record in memory is not the one in `current`
   std::array<std::uint64_t, kMaxPlanes> checksums{};  ///< of the planes in `current`
   std::uint64_t overflowed = 0;  ///< finite masters that showed an infinite weight after the last update
   std::uint32_t spill_slot = 0;  ///< of its gradient
@@ -40,6 +41,9 @@ struct Chunk {
 struct Counters {
   using Counter = std::atomic<std::uint64_t>;
   Counter steps{0}, skipped_steps{0}, fetches{0}, demand_fetches{0}, weights_overflowed{0};
+  Counter commits{0}, failed_commits{0}, steps_since_commit{0};
+  Counter commit_state_bytes_written{0}, commit_record_bytes_written{0};
+  Counter commit_wait_ns{0}, commit_ns{0}, nvme_reserved_bytes{0};
   Counter weight_bytes_read{0}, record_bytes_read{0}, record_bytes_written{0};
   Counter gradient_bytes_read{0}, gradient_bytes_written{0}, device_bytes_in{0}, io_retries{0};
   Counter fetch_wait_ns{0}, gradient_wait_ns{0}, step_ns{0};
@@ -52,6 +56,8 @@ struct State {
   store::ElementLayout layout;
   plan::HostPartition partition;
   std::vector<Chunk> chunks;
+  std::uint64_t step = 0;  ///< finished steps of this state, those before a recovery included
+  std::uint64_t seed = 0;  ///< that first values are keyed by
   Counters counters;
 
   store::Store* store = nullptr;  ///< null without an NVMe tier

@@ -6,39 +6,13 @@
 #include <utility>
 
 #include "engine/core.hpp"
+#include "engine/element_values.hpp"
 #include "kernels/constants.hpp"
 #include "kernels/convert.hpp"
 #include "store/checksum.hpp"
 
 namespace sluice::engine {
 namespace {
-
-bool converts(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16; }
-
-/// Requires: converts(dtype).
-void to_f32(float* target, const void* source, DType dtype, std::size_t count) {
-  if (dtype == DType::kF32)
-    std::memcpy(target, source, count * sizeof(float));
-  else if (dtype == DType::kBF16)
-    kernels::bf16_to_f32(target, static_cast<const std::uint16_t*>(source), count);
-  else
-    kernels::f16_to_f32(target, static_cast<const std::uint16_t*>(source), count);
-}
-
-void from_f32(void* target, DType dtype, const float* source, std::size_t count) {
-  if (dtype == DType::kF32)
-    std::memcpy(target, source, count * sizeof(float));
-  else if (dtype == DType::kBF16)
-    kernels::f32_to_bf16(static_cast<std::uint16_t*>(target), source, count);
-  else
-    kernels::f32_to_f16(static_cast<std::uint16_t*>(target), source, count);
-}
-
-std::optional<std::size_t> find_plane(const store::ClassLayout& of_class, store::Plane wanted) {
-  const auto found = std::ranges::find(of_class.planes, wanted, &store::PlaneFormat::plane);
-  if (found == of_class.planes.end()) return std::nullopt;
-  return static_cast<std::size_t>(found - of_class.planes.begin());
-}
 
 /// A record's planes and one run of its elements.
 struct Elements {
@@ -108,14 +82,10 @@ void copy_in(const Elements& elements, View view, const std::byte* source, DType
   }
 }
 
-/// Finite masters that show an infinite weight: those whose residual takes the infinity back.
-std::uint64_t count_overflowed(const Elements& chunk) {
+std::uint64_t count_overflowed_of(const Elements& chunk) {
   if (!find_plane(chunk.of_class, store::Plane::kResidual)) return 0;
-  const auto* weight = reinterpret_cast<const std::uint16_t*>(chunk.at(0));
-  const auto* residual = reinterpret_cast<const std::int16_t*>(chunk.at(1));
-  std::uint64_t count = 0;
-  for (std::size_t i = 0; i < chunk.count; ++i) count += (weight[i] & 0x7fff) == 0x7f80 && residual[i] != 0;
-  return count;
+  return count_overflowed(reinterpret_cast<const std::uint16_t*>(chunk.at(0)),
+                          reinterpret_cast<const std::int16_t*>(chunk.at(1)), chunk.count);
 }
 
 }  // namespace
@@ -164,10 +134,11 @@ Status Core::between_passes() {
   return loop().call([&](Ticket& ticket) {
     const ActivePass* pass = training_ ? &*training_ : inner_ ? &*inner_ : nullptr;
     loop().complete(
-        ticket, pass == nullptr
-                    ? Status()
-                    : Status(Code::kFailedPrecondition,
-                             fmt::format("pass {} is not over: read and write go between passes", pass->id)));
+        ticket,
+        pass == nullptr
+            ? Status()
+            : Status(Code::kFailedPrecondition,
+                     fmt::format("pass {} is not over: read, write and commit go between passes", pass->id)));
   });
 }
 
@@ -207,9 +178,33 @@ Status Core::load(std::uint32_t chunk, PlaneRange planes, std::byte* frame) {
     const std::uint64_t checksum =
         store::plane_checksum(frame + layout.record.plane_offsets[plane], layout.elements,
                               state_.class_of(chunk).planes[plane].dtype);
-    if (checksum != state_.chunks[chunk].checksums[plane]) return checksum_mismatch(state_, chunk, "state");
+    if (checksum != state_.chunks[chunk].checksums[plane]) return damaged(chunk, planes, frame);
   }
   return {};
+}
+
+Status Core::damaged(std::uint32_t chunk, PlaneRange planes, std::byte* frame) {
+  return loop().call([&](Ticket& ticket) {
+    running_->commits->find_copy(chunk, planes, frame, [&](const std::string& copy) {
+      loop().complete(ticket, checksum_mismatch(state_, chunk, "state", copy));
+    });
+  });
+}
+
+Result<io::Place> Core::find_target(std::uint32_t chunk) {
+  io::Place target;
+  SLUICE_RETURN_IF_ERROR(loop().call([&](Ticket& ticket) {
+    const auto ready = [&](Result<io::Place> slot) {
+      if (slot.ok()) target = *slot;
+      loop().complete(ticket, slot.status());
+    };
+    // A frozen chunk has one slot, and without undo so has every other.
+    const bool frozen = !state_.stepped(chunk);
+    if ((frozen || options_.undo == Undo::kOff) && running_->commits->may_overwrite(chunk))
+      return ready(*state_.chunks[chunk].current);
+    running_->commits->acquire_slot(chunk, ready);
+  }));
+  return target;
 }
 
 Status Core::with_record(std::uint32_t chunk, PlaneRange planes,
@@ -230,6 +225,7 @@ Status Core::read(ParameterId parameter, View view, Range range, void* target, D
   if (!tensor.ok()) return tensor.status();
   SLUICE_RETURN_IF_ERROR(check_access(*tensor, view, range, dtype));
   std::lock_guard lock(access_mutex_);
+  SLUICE_RETURN_IF_ERROR(take_unreported());
   SLUICE_RETURN_IF_ERROR(between_passes());
   if (view == View::kCount) {
     std::memcpy(target, &state_.registry.tensors()[*tensor].step_count, sizeof(std::uint64_t));
@@ -260,6 +256,7 @@ Status Core::write(ParameterId parameter, View view, Range range, const void* so
   if (!tensor.ok()) return tensor.status();
   SLUICE_RETURN_IF_ERROR(check_access(*tensor, view, range, dtype));
   std::lock_guard lock(access_mutex_);
+  SLUICE_RETURN_IF_ERROR(take_unreported());
   SLUICE_RETURN_IF_ERROR(between_passes());
   SLUICE_RETURN_IF_ERROR(loop().call([&](Ticket& ticket) {
     const std::string leases =
@@ -299,9 +296,13 @@ Status Core::write_regions(std::uint32_t tensor, const std::vector<Region>& regi
   Status status;
   for (const Region& region : regions) {
     Chunk& chunk = state_.chunks[region.chunk];
-    if (chunk.resident != nullptr) continue;  // last, when nothing can fail any more
-    // A frozen chunk has one slot, and without undo so has every other.
-    const bool in_place = options_.undo == Undo::kOff || !state_.stepped(region.chunk);
+    if (chunk.resident != nullptr) {  // last, when nothing can fail any more
+      status = loop().call([&](Ticket& ticket) {
+        running_->commits->when_saved(region.chunk, [&] { loop().complete(ticket, {}); });
+      });
+      if (!status.ok()) break;
+      continue;
+    }
     const store::ClassLayout& of_class = state_.class_of(region.chunk);
     const store::ChunkLayout& layout = state_.chunk_layout(region.chunk);
     status = with_record(region.chunk, {0, of_class.planes.size()}, [&](std::byte* record) {
@@ -311,16 +312,12 @@ Status Core::write_regions(std::uint32_t tensor, const std::vector<Region>& regi
       for (std::size_t plane = 0; plane < of_class.planes.size(); ++plane)
         next.checksums[plane] = store::plane_checksum(record + layout.record.plane_offsets[plane],
                                                       layout.elements, of_class.planes[plane].dtype);
-      next.overflowed = engine::count_overflowed({layout, of_class, record, 0, layout.elements});
+      next.overflowed = count_overflowed_of({layout, of_class, record, 0, layout.elements});
+      SLUICE_ASSIGN_OR_RETURN(next.slot, find_target(region.chunk));
+      const bool in_place = next.slot == chunk.current;
+      overwriting = overwriting || in_place;
       return loop().call([&](Ticket& ticket) {
-        const std::optional<io::Place> slot =
-            in_place ? chunk.current : state_.store->acquire_slot(region.chunk);
-        if (!slot)
-          return loop().complete(
-              ticket, Status(Code::kInternal, "no free slot for " + state_.describe(region.chunk)));
-        next.slot = *slot;
-        overwriting = overwriting || in_place;
-        running_->records->write(region.chunk, *slot, record, [&, next, in_place](Status finished) {
+        running_->records->write(region.chunk, next.slot, record, [&, next, in_place](Status finished) {
           if (finished.ok())
             written.push_back(next);
           else if (!in_place)
@@ -339,14 +336,15 @@ Status Core::write_regions(std::uint32_t tensor, const std::vector<Region>& regi
     for (const Region& region : regions)
       if (std::byte* record = state_.chunks[region.chunk].resident) {
         change(region, record);
+        state_.chunks[region.chunk].changed = true;
         const store::ChunkLayout& layout = state_.chunk_layout(region.chunk);
         state_.chunks[region.chunk].overflowed =
-            engine::count_overflowed({layout, state_.class_of(region.chunk), record, 0, layout.elements});
+            count_overflowed_of({layout, state_.class_of(region.chunk), record, 0, layout.elements});
       }
   const Status settled = loop().call([&](Ticket& ticket) {
     for (const Written& next : written) {
       Chunk& chunk = state_.chunks[next.chunk];
-      const bool moved = chunk.current->drive != next.slot.drive || chunk.current->offset != next.slot.offset;
+      const bool moved = next.slot != chunk.current;
       if (!status.ok() && moved) {
         state_.store->release_slot(next.chunk, next.slot);
         continue;

@@ -14,8 +14,14 @@ constexpr std::uint32_t kResidentsAtOnce = 2;
 
 }  // namespace
 
-Step::Step(State& state, Records& records, Gradients& gradients, memory::FramePool& frames, Undo undo)
-    : state_(state), records_(records), gradients_(gradients), frames_(frames), undo_(undo) {}
+Step::Step(State& state, Records& records, Commits& commits, Gradients& gradients, memory::FramePool& frames,
+           Undo undo)
+    : state_(state),
+      records_(records),
+      commits_(commits),
+      gradients_(gradients),
+      frames_(frames),
+      undo_(undo) {}
 
 bool Step::touched(std::uint32_t chunk) const {
   return std::ranges::any_of(state_.layout.segments_of(chunk), [&](const store::Segment& segment) {
@@ -91,7 +97,7 @@ void Step::arrived(Job& job, Status status) {
   if (!status.ok() && job.status.ok()) job.status = std::move(status);
   if (--job.reads_left > 0) return;
   if (!job.status.ok() || !status_.ok()) return end(job);
-  if (mode_ == StepMode::kIoOnly) return write(job);
+  if (mode_ == StepMode::kIoOnly) return find_target(job);
   update(job);
 }
 
@@ -101,32 +107,36 @@ void Step::update(Job& job) {
                [this, &job](const UpdateResult& result) {
                  job.result = result;
                  if (mode_ == StepMode::kComputeOnly) return end(job);
-                 if (!result.verified) {
-                   job.status = checksum_mismatch(state_, job.chunk, "state");
-                   return end(job);
-                 }
-                 write(job);
+                 if (result.verified) return find_target(job);
+                 // Its planes are of no use any more, so a copy may be read over them.
+                 commits_.find_copy(job.chunk, {0, state_.class_of(job.chunk).planes.size()}, job.record,
+                                    [this, &job](const std::string& copy) {
+                                      job.status = checksum_mismatch(state_, job.chunk, "state", copy);
+                                      end(job);
+                                    });
                });
 }
 
-void Step::write(Job& job) {
+void Step::find_target(Job& job) {
   if (job.gradient != nullptr) {
     gradients_.consume(job.chunk);
     job.gradient = nullptr;
   }
-  if (undo_ == Undo::kOff) {
-    job.target = *state_.chunks[job.chunk].current;
-  } else if (const auto slot = state_.store->acquire_slot(job.chunk)) {
-    job.target = *slot;
-  } else {
-    job.status = Status(Code::kInternal, fmt::format("no free slot for {}", state_.describe(job.chunk)));
-    return end(job);
-  }
-  records_.write(job.chunk, job.target, job.record, [this, &job](Status status) {
+  if (undo_ == Undo::kOff && commits_.may_overwrite(job.chunk))
+    return write(job, *state_.chunks[job.chunk].current);
+  commits_.acquire_slot(job.chunk, [this, &job](Result<io::Place> slot) {
+    if (slot.ok()) return write(job, *slot);
+    job.status = slot.status();
+    end(job);
+  });
+}
+
+void Step::write(Job& job, io::Place target) {
+  records_.write(job.chunk, target, job.record, [this, &job, target](Status status) {
     if (status.ok()) {
-      written_.push_back({job.chunk, job.target, job.result});
+      written_.push_back({job.chunk, target, job.result});
     } else {
-      if (undo_ == Undo::kOn) state_.store->release_slot(job.chunk, job.target);
+      if (target != state_.chunks[job.chunk].current) state_.store->release_slot(job.chunk, target);
       job.status = std::move(status);
     }
     end(job);
@@ -145,7 +155,7 @@ void Step::end(Job& job) {
 void Step::keep() {
   for (const Written& written : written_) {
     Chunk& chunk = state_.chunks[written.chunk];
-    if (undo_ == Undo::kOn) state_.store->release_slot(written.chunk, *chunk.current);
+    if (written.slot != chunk.current) state_.store->release_slot(written.chunk, *chunk.current);
     chunk.current = written.slot;
     chunk.checksums = written.result.checksums;
     chunk.overflowed = written.result.overflowed;
@@ -154,8 +164,9 @@ void Step::keep() {
 }
 
 void Step::discard() {
-  if (undo_ == Undo::kOn)
-    for (const Written& written : written_) state_.store->release_slot(written.chunk, written.slot);
+  for (const Written& written : written_)
+    if (written.slot != state_.chunks[written.chunk].current)
+      state_.store->release_slot(written.chunk, written.slot);
   written_.clear();
 }
 
@@ -169,24 +180,29 @@ void Step::update_next_resident() {
   while (next_resident_ < residents_.size() && residents_in_flight_ < kResidentsAtOnce) {
     const std::uint32_t chunk = residents_[next_resident_++];
     ++residents_in_flight_;
-    // Where there are residents every gradient has a frame, so this neither waits nor fails.
-    gradients_.acquire(chunk, [this, chunk](Status, std::byte* plane) {
-      update_chunk(state_,
-                   {.chunk = chunk,
-                    .record = state_.chunks[chunk].resident,
-                    .gradient = plane,
-                    .factors = &factors_,
-                    .checksums = Checksums::kNone},
-                   [this, chunk](const UpdateResult& result) {
-                     state_.chunks[chunk].overflowed = result.overflowed;
-                     gradients_.consume(chunk);
-                     --residents_in_flight_;
-                     update_next_resident();
-                   });
-    });
+    commits_.when_saved(chunk, [this, chunk] { update_one_resident(chunk); });
   }
   if (residents_in_flight_ == 0 && next_resident_ == residents_.size() && done_)
     std::exchange(done_, nullptr)({});
+}
+
+void Step::update_one_resident(std::uint32_t chunk) {
+  state_.chunks[chunk].changed = true;
+  // Where there are residents every gradient has a frame, so this neither waits nor fails.
+  gradients_.acquire(chunk, [this, chunk](Status, std::byte* plane) {
+    update_chunk(state_,
+                 {.chunk = chunk,
+                  .record = state_.chunks[chunk].resident,
+                  .gradient = plane,
+                  .factors = &factors_,
+                  .checksums = Checksums::kNone},
+                 [this, chunk](const UpdateResult& result) {
+                   state_.chunks[chunk].overflowed = result.overflowed;
+                   gradients_.consume(chunk);
+                   --residents_in_flight_;
+                   update_next_resident();
+                 });
+  });
 }
 
 }  // namespace sluice::engine

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/commits.hpp"
 #include "engine/gradients.hpp"
 #include "engine/records.hpp"
 #include "engine/state.hpp"
@@ -23,20 +24,21 @@ enum class StepMode : std::uint8_t {
 };
 
 /// The update of every chunk that has a gradient: records on the drive are read ahead, updated and written
-/// behind to a slot beside their own, as many at once as there are record frames; records in memory are
-/// updated afterwards, when nothing can fail any more. Order of calls: stream -> (keep -> update_resident) or
-/// discard.
+/// behind to a slot beside their own (without undo to their own, unless a commit names it), as many at once as there
+/// are record frames; records in memory are updated afterwards, when nothing can fail any more. What a commit in
+/// flight has still to write or to free is waited for. Order of calls: stream -> (keep -> update_resident) or discard.
 /// Threads: the loop's.
 class Step {
  public:
-  Step(State& state, Records& records, Gradients& gradients, memory::FramePool& frames, Undo undo);
+  Step(State& state, Records& records, Commits& commits, Gradients& gradients, memory::FramePool& frames,
+       Undo undo);
 
   /// Reads, updates and writes; `done` has the first failure. Chunks whose gradient is in a frame come first.
   void stream(StepFactors factors, StepMode mode, Done done);
   /// Makes what stream() wrote the state.
   void keep();
   /// Gives up what stream() wrote.
-  /// Requires: undo on.
+  /// Without undo records that were written over their own slots stay as they are.
   void discard();
   /// Updates the records that stay in memory.
   void update_resident(Done done);
@@ -51,7 +53,6 @@ class Step {
     std::byte* record = nullptr;
     std::byte* gradient = nullptr;
     std::uint32_t reads_left = 0;
-    io::Place target;
     UpdateResult result;
     Status status;
   };
@@ -66,12 +67,15 @@ class Step {
   void start(std::uint32_t chunk, std::byte* frame);
   void arrived(Job& job, Status status);
   void update(Job& job);
-  void write(Job& job);
+  void find_target(Job& job);
+  void write(Job& job, io::Place target);
   void end(Job& job);
   void update_next_resident();
+  void update_one_resident(std::uint32_t chunk);
 
   State& state_;
   Records& records_;
+  Commits& commits_;
   Gradients& gradients_;
   memory::FramePool& frames_;
   const Undo undo_;

@@ -103,7 +103,7 @@ Status Store::make_container(std::uint32_t index, std::span<const std::byte> cat
 Status Store::write_superblock(std::uint32_t index) const {
   const Drive& drive = drives_[index];
   std::vector<std::byte> bytes(std::max<std::size_t>(superblock_.grid_bytes, kSuperblockBytes));
-  encode_superblock(index, false, bytes);
+  encode_superblock(index, Committed::kNo, bytes);
   SLUICE_RETURN_IF_ERROR(drive.data->write_exact(0, bytes));
   if (superblock_.keep_commits == 0) return {};
   SLUICE_RETURN_IF_ERROR(drive.data->flush());
@@ -262,9 +262,9 @@ Superblock Store::superblock_of(std::uint32_t drive) const {
   return superblock;
 }
 
-void Store::encode_superblock(std::uint32_t drive, bool committed, std::span<std::byte> target) const {
+void Store::encode_superblock(std::uint32_t drive, Committed committed, std::span<std::byte> target) const {
   Superblock superblock = superblock_of(drive);
-  superblock.committed = committed;
+  superblock.committed = committed == Committed::kYes;
   const SuperblockBytes bytes = encode(superblock);
   std::ranges::fill(std::ranges::copy(bytes, target.begin()).out, target.end(), std::byte{0});
 }

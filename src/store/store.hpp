@@ -21,6 +21,9 @@
 
 namespace sluice::store {
 
+/// Whether a superblock says that a commit was durable on all ranks.
+enum class Committed : std::uint8_t { kNo, kYes };
+
 /// The files of one rank of a store: a container a drive with superblock, catalog, commit record places and
 /// slots, and beside it a file without a name for spilled gradients; all preallocated, so that no write of a
 /// step meets a full drive.
@@ -89,7 +92,9 @@ class Store {
   /// As a drive's container holds it but for `committed`, which is as given: the whole first grid of the
   /// container, for a write that is one request.
   /// Shape: target holds superblock().grid_bytes.
-  void encode_superblock(std::uint32_t drive, bool committed, std::span<std::byte> target) const;
+  void encode_superblock(std::uint32_t drive, Committed committed, std::span<std::byte> target) const;
+  /// The superblocks say so from here on.
+  void note_committed() { superblock_.committed = true; }
 
   /// Where commit record place `place` lies in every container. Requires: place < superblock().place_count.
   std::uint64_t place_offset(std::uint32_t place) const;

@@ -148,20 +148,27 @@ TEST_P(BadOptions, AreRefusedByCreateWithFieldValueAndRange) {
 }
 INSTANTIATE_TEST_SUITE_P(
     Fields, BadOptions,
-    testing::Values(BadOption{"host_budget_bytes", "0", [](EngineOptions& o) { o.host_budget_bytes = 0; }},
-                    BadOption{"device_budget_bytes", "0",
-                              [](EngineOptions& o) { o.device_budget_bytes = 0; }},
-                    BadOption{"chunk_elements", "0", [](EngineOptions& o) { o.chunk_elements = 0; }},
-                    BadOption{"chunk_elements", "16385", [](EngineOptions& o) { o.chunk_elements = 16385; }},
-                    BadOption{"chunk_elements", "1073758208",
-                              [](EngineOptions& o) { o.chunk_elements = (1 << 30) + (16 << 10); }},
-                    BadOption{"keep_commits", "1", [](EngineOptions& o) { o.keep_commits = 1; }},
-                    BadOption{"threads", "4097", [](EngineOptions& o) { o.threads = 4097; }},
-                    BadOption{"io.queue_depth", "0", [](EngineOptions& o) { o.io.queue_depth = 0; }},
-                    BadOption{"io.queue_depth", "4097", [](EngineOptions& o) { o.io.queue_depth = 4097; }},
-                    BadOption{"io.piece_bytes", "4095", [](EngineOptions& o) { o.io.piece_bytes = 4095; }},
-                    BadOption{"io.piece_bytes", "1073741825",
-                              [](EngineOptions& o) { o.io.piece_bytes = (1U << 30) + 1; }}));
+    testing::Values(
+        BadOption{"host_budget_bytes", "0", [](EngineOptions& o) { o.host_budget_bytes = 0; }},
+        BadOption{"device_budget_bytes", "0", [](EngineOptions& o) { o.device_budget_bytes = 0; }},
+        BadOption{"chunk_elements", "0", [](EngineOptions& o) { o.chunk_elements = 0; }},
+        BadOption{"chunk_elements", "16385", [](EngineOptions& o) { o.chunk_elements = 16385; }},
+        BadOption{"chunk_elements", "1073758208",
+                  [](EngineOptions& o) { o.chunk_elements = (1 << 30) + (16 << 10); }},
+        BadOption{"keep_commits", "16", [](EngineOptions& o) { o.keep_commits = 16; }},
+        BadOption{"keep_commits", "1",
+                  [](EngineOptions& o) {
+                    o.keep_commits = 1;
+                    o.directories.clear();
+                  }},
+        BadOption{"max_user_bytes", "1073741825", [](EngineOptions& o) { o.max_user_bytes = (1 << 30) + 1; }},
+        BadOption{"recover_commit", "3", [](EngineOptions& o) { o.recover_commit = 3; }},
+        BadOption{"threads", "4097", [](EngineOptions& o) { o.threads = 4097; }},
+        BadOption{"io.queue_depth", "0", [](EngineOptions& o) { o.io.queue_depth = 0; }},
+        BadOption{"io.queue_depth", "4097", [](EngineOptions& o) { o.io.queue_depth = 4097; }},
+        BadOption{"io.piece_bytes", "4095", [](EngineOptions& o) { o.io.piece_bytes = 4095; }},
+        BadOption{"io.piece_bytes", "1073741825",
+                  [](EngineOptions& o) { o.io.piece_bytes = (1U << 30) + 1; }}));
 
 TEST_F(Budgets, GroupsAndParametersAreRefusedWithFieldAndValue) {
   make();

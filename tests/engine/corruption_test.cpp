@@ -60,6 +60,7 @@ class Corruption : public testing::Test {
     EngineOptions& options = options_;
     options.directories = {directory_.path()};
     options.chunk_elements = kChunk;
+    options.keep_commits = 0;
     options.io.backend = IoBackend::kThreads;
     Result<EngineOptions> least = sim::least_budgets(options, training_.model);
     ASSERT_TRUE(least.ok()) << least.status().to_string();

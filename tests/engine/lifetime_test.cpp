@@ -147,6 +147,7 @@ TEST(LifetimeInAChild, EveryCallIsForkedDestructorsDoNothingAndTheParentGoesOn) 
                         .host_budget_bytes = 3 * (16 << 10) * 16 + 2 * (16 << 10) * 2,
                         .device_budget_bytes = kUnlimited,
                         .chunk_elements = 16 << 10,
+                        .keep_commits = 0,
                         .threads = 1};
   auto made = Engine::create(options, *make_host_device(), make_single_communicator());
   ASSERT_THAT(made, IsOk());

@@ -118,6 +118,7 @@ EngineOptions options_on(const std::string& directory) {
   EngineOptions options;
   options.directories = {directory};
   options.chunk_elements = 1 << 20;
+  options.keep_commits = 0;
   // 3 x (record 12 MiB + gradient 4 MiB) + 2 x weights 2 MiB.
   options.host_budget_bytes = 52 * kMiB;
   options.device_budget_bytes = kDeviceBytes;

@@ -108,6 +108,7 @@ std::string train(const Placement& placement) {
   for (std::uint32_t drive = 0; drive < placement.drives; ++drive)
     options.directories.push_back(drives[drive].path());
   options.chunk_elements = placement.chunk_elements;
+  options.keep_commits = 0;
   options.threads = placement.threads;
   options.undo = placement.undo;
   options.io.backend = placement.backend;

@@ -64,6 +64,7 @@ class Life {
 
   void open() {
     EngineOptions options;
+    options.keep_commits = 0;
     options.chunk_elements = 16 << 10;
     options.directories = {house_.directory.path()};
     options.host_budget_bytes = kUnlimited;

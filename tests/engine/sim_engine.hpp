@@ -50,7 +50,8 @@ class SimCompute final : public engine::Compute {
 /// clock. The engine's files are real, in a temporary directory; its loop turns inside the calls of the test.
 class SimHouse {
  public:
-  explicit SimHouse(std::uint64_t seed) : world(seed) {}
+  explicit SimHouse(std::uint64_t seed, Beneath beneath = Beneath::kTemporary)
+      : world(seed), directory(beneath) {}
 
   Result<std::unique_ptr<Engine>> make_engine(EngineOptions options) {
     auto device = std::make_shared<SimDevice>(

@@ -45,6 +45,7 @@ class EngineTest : public testing::Test {
     options.host_budget_bytes = kUnlimited;
     options.device_budget_bytes = kUnlimited;
     options.chunk_elements = kChunk;
+    options.keep_commits = 0;
   }
   ~EngineTest() override { engine.reset(); }  // before the house that it lives in
 

@@ -44,6 +44,7 @@ class SystemFaults : public testing::Test {
   EngineOptions options_on(const std::string& drive) const {
     EngineOptions options;
     options.chunk_elements = 16 << 10;
+    options.keep_commits = 0;
     options.max_fetch_bytes = sim::largest_device_bytes(sim::small_model());
     options.device_budget_bytes = options.max_fetch_bytes + 4096;
     options.host_budget_bytes = kLeastHostBytes;

@@ -83,7 +83,7 @@ class RecoveryTest : public StoreTest {
   }
   void set_committed(Store& store, std::uint32_t drive) const {
     std::vector<std::byte> bytes(store.superblock().grid_bytes);
-    store.encode_superblock(drive, true, bytes);
+    store.encode_superblock(drive, Committed::kYes, bytes);
     ASSERT_TRUE(store.data(drive).write_exact(0, bytes).ok());
   }
   /// What a run leaves that has made these commits.

@@ -38,10 +38,10 @@ TEST_F(StoreOpenTest, ContainerHoldsItsPartsOneAfterTheOther) {
 TEST_F(StoreOpenTest, SuperblockIsEncodedAsTheWholeFirstGrid) {
   const auto store = created(options_);
   std::vector<std::byte> bytes(4096, std::byte{1});
-  store->encode_superblock(0, true, bytes);
+  store->encode_superblock(0, Committed::kYes, bytes);
   EXPECT_TRUE(decode(bytes)->committed);
   EXPECT_TRUE(is_blank(std::span(bytes).subspan(kSuperblockBytes)));
-  store->encode_superblock(0, false, bytes);
+  store->encode_superblock(0, Committed::kNo, bytes);
   std::vector<std::byte> stored(4096);
   ASSERT_TRUE(store->data(0).read_exact(0, stored).ok());
   EXPECT_EQ(bytes, stored);

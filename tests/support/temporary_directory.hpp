@@ -7,10 +7,17 @@
 
 namespace sluice::sim {
 
-/// A directory that lives as long as the object, under TMPDIR or /tmp.
+/// Where a temporary directory lies.
+enum class Beneath {
+  kTemporary,  ///< TMPDIR or /tmp: usually a drive
+  kMemory,     ///< /dev/shm where there is one: for simulated drives, whose files nobody waits for
+};
+
+/// A directory that lives as long as the object.
 class TemporaryDirectory {
  public:
-  TemporaryDirectory() : path_((std::filesystem::temp_directory_path() / "sluice-XXXXXX").string()) {
+  explicit TemporaryDirectory(Beneath beneath = Beneath::kTemporary)
+      : path_((parent(beneath) / "sluice-XXXXXX").string()) {
     if (::mkdtemp(path_.data()) == nullptr) throw std::runtime_error("no temporary directory at " + path_);
   }
   ~TemporaryDirectory() {
@@ -23,6 +30,13 @@ class TemporaryDirectory {
   const std::string& path() const { return path_; }
 
  private:
+  static std::filesystem::path parent(Beneath beneath) {
+    const std::filesystem::path memory = "/dev/shm";
+    return beneath == Beneath::kMemory && std::filesystem::is_directory(memory)
+               ? memory
+               : std::filesystem::temp_directory_path();
+  }
+
   std::string path_;
 };
 

@@ -1,0 +1,304 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/core.hpp"
+#include "engine/resident_loader.hpp"
+#include "store/random.hpp"
+
+namespace sluice::engine {
+namespace {
+
+std::string number_list(std::span<const std::uint64_t> numbers) {
+  std::string text;
+  for (std::uint64_t number : numbers) text += (text.empty() ? "" : ", ") + std::to_string(number);
+  return text;
+}
+
+}  // namespace
+
+store::StoreOptions Core::store_options() const {
+  return {.rank = communicator_->rank(),
+          .world = communicator_->world(),
+          .store_id = store_id_,
+          .generation = recovery_->choice ? recovery_->choice->generation + 1 : 0,
+          .keep_commits = options_.keep_commits,
+          .record_bytes_max = commit_record_bytes_,
+          .undo = options_.undo,
+          .chunk_elements = options_.chunk_elements,
+          .grid_bytes = grid_bytes_,
+          .chunks = state_.layout.chunks(),
+          .stored_chunks = stored_chunks_,
+          .parameters = stored_parameters_,
+          .aliases = state_.registry.aliases(),
+          .spilled_gradient_slots = state_.partition.spilled_gradients,
+          .spilled_gradient_bytes = state_.partition.gradient_frame_bytes,
+          .nvme_budget_bytes = options_.nvme_budget_bytes};
+}
+
+Status Core::find_stores() {
+  std::vector<std::string> directories = options_.directories;
+  directories.insert(directories.end(), options_.recover_directories.begin(),
+                     options_.recover_directories.end());
+  SLUICE_ASSIGN_OR_RETURN(recovery_->drives, store::Drives::open(directories, io::Access::kReadWrite));
+  const Turn turn(*recovery_, communicator_->world());
+  SLUICE_RETURN_IF_ERROR(turn.status());
+  SLUICE_ASSIGN_OR_RETURN(recovery_->mine, store::find_existing(recovery_->drives->directories(),
+                                                                {.claim = store::Claim::kLock,
+                                                                 .rank = communicator_->rank(),
+                                                                 .world = communicator_->world()},
+                                                                store::Owner::make()));
+  return {};
+}
+
+Status Core::choose_store() {
+  std::vector<store::RankSummary> own;
+  for (const store::ExistingRank& rank : recovery_->mine) own.push_back(store::summarize(rank));
+  const std::uint32_t world = communicator_->world(), rank = communicator_->rank();
+  std::vector<std::uint64_t> counts(world);
+  counts[rank] = own.size();
+  const GatheredShards of_counts{reinterpret_cast<std::byte*>(counts.data()), sizeof(std::uint64_t)};
+  SLUICE_RETURN_IF_ERROR(communicator_->all_gather({&of_counts, 1}));
+  const std::uint64_t most = *std::ranges::max_element(counts);
+  std::vector<store::RankSummary> shared(world * most);
+  std::ranges::copy(own, shared.begin() + static_cast<std::ptrdiff_t>(rank * most));
+  const GatheredShards of_summaries{reinterpret_cast<std::byte*>(shared.data()),
+                                    most * sizeof(store::RankSummary)};
+  SLUICE_RETURN_IF_ERROR(communicator_->all_gather({&of_summaries, 1}));
+  std::vector<store::RankSummary> all;
+  for (std::uint32_t from = 0; from < world; ++from)
+    for (std::uint64_t i = 0; i < counts[from]; ++i) all.push_back(shared[from * most + i]);
+
+  const bool any_store = std::ranges::any_of(all, [](const auto& summary) { return summary.world > 0; });
+  if (options_.existing == OnExisting::kRefuse && any_store)
+    return Status(Code::kAlreadyExists,
+                  fmt::format("{}: a store of an earlier run is there", options_.directories.front()));
+  const std::optional<std::uint64_t> wanted =
+      options_.recover_commit == 0 ? std::nullopt : std::optional(options_.recover_commit);
+  SLUICE_ASSIGN_OR_RETURN(recovery_->choice, store::choose_store(all, wanted));
+  if (wanted && !recovery_->choice)
+    return Status(Code::kNotFound,
+                  fmt::format("recover_commit = {}: no store with a commit is there", *wanted));
+  if (recovery_->choice && (options_.keep_commits == 0 || options_.existing == OnExisting::kReplaceScratch))
+    return Status(
+        Code::kAlreadyExists,
+        fmt::format("{}: a store with commits ({}) is there; go on from it (OnExisting::kRecover with "
+                    "keep_commits > 0), name another directory or remove it",
+                    options_.directories.front(), number_list(recovery_->choice->kept)));
+  return {};
+}
+
+Status Core::remove_other_stores() {
+  const Turn turn(*recovery_, communicator_->world());
+  SLUICE_RETURN_IF_ERROR(turn.status());
+  std::vector<store::ExistingRank> chosen;
+  for (store::ExistingRank& rank : recovery_->mine) {
+    if (recovery_->choice && rank.store_id == recovery_->choice->store_id)
+      chosen.push_back(std::move(rank));
+    else
+      SLUICE_RETURN_IF_ERROR(store::remove_existing(std::move(rank)));
+  }
+  recovery_->mine = std::move(chosen);
+  return {};
+}
+
+bool Core::can_go_on_in_place() const {
+  if (!recovery_->choice || recovery_->choice->world != communicator_->world()) return false;
+  if (recovery_->mine.size() != 1) return false;
+  const store::ExistingRank& existing = recovery_->mine.front();
+  const bool all_here = std::ranges::all_of(existing.drives, [&](const store::ExistingDrive& drive) {
+    return std::ranges::find(options_.directories, drive.root->path()) != options_.directories.end();
+  });
+  return all_here && existing.rank == communicator_->rank() &&
+         store::Store::differences(existing, store_options(),
+                                   static_cast<std::uint32_t>(options_.directories.size()))
+             .empty();
+}
+
+Status Core::go_on_in_place() {
+  const Turn turn(*recovery_, communicator_->world());
+  SLUICE_RETURN_IF_ERROR(turn.status());
+  SLUICE_ASSIGN_OR_RETURN(running_->store,
+                          store::Store::open(*running_->drives, store_options(),
+                                             std::move(recovery_->mine.front()), recovery_->choice->kept));
+  recovery_->mine.clear();
+  const store::CommitRecord& record = running_->store->kept().back().record;
+  recovery_->step_counts = record.step_counts;
+  recovery_->steps = record.steps;
+  Recovered& report = recovery_->report;
+  report.user_bytes = record.user_bytes;
+  for (const store::GroupSettings& group : record.groups)
+    report.groups.push_back({group.name, group.optimizer});
+  compare_settings(state_.registry, options_.seed, record.groups, record.seed, report.differences);
+  state_.seed = record.seed;
+  return {};
+}
+
+Status Core::open_source() {
+  const store::Choice& choice = *recovery_->choice;
+  SLUICE_ASSIGN_OR_RETURN(std::vector<store::ExistingRank> found,
+                          store::find_existing(recovery_->drives->directories(),
+                                               {.claim = store::Claim::kLook}, store::Owner::make()));
+  std::erase_if(found, [&](const store::ExistingRank& rank) { return rank.store_id != choice.store_id; });
+  SLUICE_ASSIGN_OR_RETURN(recovery_->reader,
+                          store::StoreReader::open(std::move(found), {.store_id = choice.store_id,
+                                                                      .commit = choice.commit,
+                                                                      .near_rank = communicator_->rank()}));
+  store::StoreReader& reader = *recovery_->reader;
+  SLUICE_ASSIGN_OR_RETURN(recovery_->source, match(state_.registry, reader, options_.recovery));
+  first_values_.recovered.assign(state_.registry.tensors().size(), false);
+  for (std::uint32_t tensor = 0; tensor < first_values_.recovered.size(); ++tensor) {
+    const std::optional<std::uint32_t> parameter = recovery_->source.parameters[tensor];
+    first_values_.recovered[tensor] = parameter.has_value();
+    recovery_->step_counts.push_back(parameter ? reader.parameters()[*parameter].step_count : 0);
+  }
+  recovery_->steps = reader.steps();
+  Recovered& report = recovery_->report;
+  report.rewritten = true;
+  report.user_bytes = reader.user_bytes(communicator_->rank() % choice.world);
+  for (const store::GroupSettings& group : reader.groups())
+    report.groups.push_back({group.name, group.optimizer});
+  report.differences = recovery_->source.differences;
+  for (const store::ExistingRank& rank : recovery_->mine)
+    if (rank.rank == communicator_->rank())
+      for (std::string& difference : store::Store::differences(
+               rank, store_options(), static_cast<std::uint32_t>(options_.directories.size())))
+        report.differences.push_back(std::move(difference));
+  compare_settings(state_.registry, options_.seed, reader.groups(), reader.seed(), report.differences);
+  state_.seed = reader.seed();
+  return {};
+}
+
+Status Core::make_store() {
+  if (recovery_->choice) SLUICE_RETURN_IF_ERROR(open_source());
+  const Turn turn(*recovery_, communicator_->world());
+  SLUICE_RETURN_IF_ERROR(turn.status());
+  store::StoreOptions options = store_options();
+  for (const store::ExistingRank& rank : recovery_->mine)
+    for (const store::ExistingDrive& drive : rank.drives)
+      if (drive.superblock) options.nvme_bytes_in_use += drive.superblock->container_bytes;
+  if (options.keep_commits == 0 && stored_chunks_.empty() && options.spilled_gradient_slots == 0) return {};
+  SLUICE_ASSIGN_OR_RETURN(running_->store, store::Store::create(*running_->drives, options));
+  return {};
+}
+
+Status Core::open_store(SealReport& report) {
+  state_.seed = options_.seed;
+  for (std::uint32_t chunk = 0; chunk < state_.chunks.size(); ++chunk)
+    if (options_.keep_commits > 0 || !state_.partition.resident[chunk]) stored_chunks_.push_back(chunk);
+  // The same id on every rank, another one in every run; a rank that wants nothing of the drives says so.
+  std::vector<std::uint64_t> ids(2 * std::size_t{communicator_->world()});
+  std::uint64_t* const own = &ids[2 * communicator_->rank()];
+  own[0] = store::random_u64();
+  own[1] = options_.keep_commits > 0 || !stored_chunks_.empty() || state_.partition.spilled_gradients > 0;
+  const GatheredShards shards{reinterpret_cast<std::byte*>(ids.data()), 2 * sizeof(std::uint64_t)};
+  SLUICE_RETURN_IF_ERROR(communicator_->all_gather({&shards, 1}));
+  store_id_ = ids[0];
+  bool wanted = false;
+  for (std::size_t rank = 0; rank < communicator_->world(); ++rank) wanted = wanted || ids[2 * rank + 1] != 0;
+  if (!wanted) return {};
+
+  recovery_ = std::make_unique<Recovery>();
+  SLUICE_RETURN_IF_ERROR(agree(*communicator_, find_stores()));
+  SLUICE_RETURN_IF_ERROR(choose_store());
+  SLUICE_RETURN_IF_ERROR(agree(*communicator_, remove_other_stores()));
+  std::vector<std::byte> in_place(communicator_->world());
+  in_place[communicator_->rank()] = std::byte{can_go_on_in_place()};
+  const GatheredShards of_flags{in_place.data(), 1};
+  SLUICE_RETURN_IF_ERROR(communicator_->all_gather({&of_flags, 1}));
+  const bool all_in_place = std::ranges::find(in_place, std::byte{0}) == in_place.end();
+  SLUICE_RETURN_IF_ERROR(agree(*communicator_, all_in_place ? go_on_in_place() : make_store()));
+  recovery_->guards.clear();
+  state_.store = running_->store.get();
+  if (state_.store != nullptr) report.nvme_bytes = state_.store->reserved_bytes();
+  return {};
+}
+
+Status Core::write_through(io::Op op, std::uint32_t drive, std::uint64_t offset, std::uint64_t bytes) {
+  struct Waited : io::Transfer {
+    bool done = false;
+  } transfer;
+  transfer.op = op;
+  transfer.drive = drive;
+  transfer.file = &state_.store->data(drive);
+  transfer.buffer = running_->commit_buffer.data();
+  transfer.bytes = bytes;
+  transfer.offset = offset;
+  transfer.on_done = [](io::Transfer& finished) { static_cast<Waited&>(finished).done = true; };
+  state_.queue->submit(transfer);
+  while (!transfer.done)
+    if (state_.queue->poll() == 0) state_.queue->wait();
+  return transfer.status;
+}
+
+Status Core::apply_repairs() {
+  store::Store& store = *state_.store;
+  const std::uint64_t grid_bytes = store.superblock().grid_bytes;
+  std::ranges::fill(running_->commit_buffer.first(grid_bytes), std::byte{0});
+  for (const auto& [drive, place] : store.to_erase())
+    SLUICE_RETURN_IF_ERROR(write_through(io::Op::kWrite, drive, store.place_offset(place), grid_bytes)
+                               .with_context("erase a commit record that not every rank holds"));
+  if (!store.to_rewrite().empty()) {
+    const std::uint64_t bytes = store::encode(store.kept().back().record, running_->commit_buffer);
+    const std::uint64_t padded_bytes = round_up(bytes, grid_bytes);
+    std::ranges::fill(running_->commit_buffer.subspan(bytes, padded_bytes - bytes), std::byte{0});
+    for (const auto& [drive, place] : store.to_rewrite())
+      SLUICE_RETURN_IF_ERROR(write_through(io::Op::kWrite, drive, store.place_offset(place), padded_bytes)
+                                 .with_context("restore a copy of a commit record"));
+  }
+  for (std::uint32_t drive = 0; drive < store.drive_count(); ++drive)
+    SLUICE_RETURN_IF_ERROR(write_through(io::Op::kFlush, drive, 0, 0));
+  running_->commits->adopt(store.kept());
+  const std::vector<store::CommittedChunk>& chunks = store.kept().back().record.chunks;
+  for (std::uint32_t chunk = 0; chunk < state_.chunks.size(); ++chunk) {
+    state_.chunks[chunk].current = chunks[chunk].place;
+    state_.chunks[chunk].checksums = chunks[chunk].checksums;
+  }
+  return {};
+}
+
+Status Core::load_residents() {
+  ResidentLoader loader(state_, *running_->records, *running_->commits);
+  return loop().call([&](Ticket& ticket) {
+    loader.load([&](Status status) { loop().complete(ticket, std::move(status)); });
+  });
+}
+
+void Core::restore_numbers() {
+  for (std::uint32_t tensor = 0; tensor < recovery_->step_counts.size(); ++tensor)
+    state_.registry.tensors()[tensor].step_count = recovery_->step_counts[tensor];
+  state_.step = recovery_->steps;
+}
+
+Status Core::commit_rewritten() {
+  running_->commits->number_from(recovery_->choice->commit);
+  SLUICE_RETURN_IF_ERROR(loop().call([&](Ticket& ticket) {
+    running_->commits->begin(recovery_->report.user_bytes, {}, [&](const CommitResult& result) {
+      loop().complete(ticket, result.status.with_context("commit of the rewritten store"));
+    });
+  }));
+  recovery_->reader.reset();
+  return agree(*communicator_, remove_rewritten());
+}
+
+Status Core::remove_rewritten() {
+  const Turn turn(*recovery_, communicator_->world());
+  SLUICE_RETURN_IF_ERROR(turn.status());
+  for (store::ExistingRank& rank : recovery_->mine)
+    SLUICE_RETURN_IF_ERROR(store::remove_existing(std::move(rank)));
+  recovery_->mine.clear();
+  return {};
+}
+
+Status Core::finish_recovery(SealReport& report) {
+  if (!recovery_ || !recovery_->choice) return {};
+  restore_numbers();
+  SLUICE_RETURN_IF_ERROR(recovery_->reader ? commit_rewritten() : agree(*communicator_, load_residents()));
+  recovery_->report.commit = recovery_->choice->commit;
+  recovery_->report.step = recovery_->steps;
+  report.recovered = std::move(recovery_->report);
+  return {};
+}
+
+}  // namespace sluice::engine

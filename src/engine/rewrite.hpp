@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/state.hpp"
+#include "sluice/options.hpp"
+#include "store/store_reader.hpp"
+
+namespace sluice::engine {
+
+/// A stored state that a new one is filled from, parameter by parameter.
+struct Source {
+  store::StoreReader* reader = nullptr;
+  /// By tensor: its index in the reader's parameters; none: it gets its first values.
+  std::vector<std::optional<std::uint32_t>> parameters;
+  std::vector<std::string> differences;  ///< in words, what store and trainer do not share
+};
+
+/// Finds every tensor in the store by its name.
+/// Errors: kInvalidArgument listing the missing, extra and mismatched names that `allowed` does not cover.
+Result<Source> match(const Registry& registry, store::StoreReader& reader, const RecoveryOptions& allowed);
+
+/// Copies a chunk's elements from the store into a record that was filled with zeros or first values. Between policies
+/// the fp32 master is what stays; moments that the store does not have stay zero.
+/// Errors: what the store's drives say; kInvalidArgument for a frozen dtype that has no conversion.
+Status copy_chunk(const State& state, const Source& source, std::uint32_t chunk, std::byte* record);
+
+}  // namespace sluice::engine

@@ -1,0 +1,272 @@
+#include <algorithm>
+
+#include "engine/small_engine.hpp"
+#include "support/temporary_directory.hpp"
+
+namespace sluice {
+namespace {
+
+using sim::dim;
+using sim::Fails;
+using sim::IsOk;
+using testing::AllOf;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+/// A committed store that is opened again in another shape.
+class RewriteTest : public sim::EngineTest {
+ protected:
+  struct Parameter {
+    std::string name;
+    std::vector<std::int64_t> shape;
+    Policy policy = Policy::kBf16Split;
+  };
+  using State = std::map<std::string, std::vector<Values>>;
+
+  RewriteTest() {
+    options.keep_commits = 1;
+    options.max_user_bytes = 1000;
+  }
+
+  Result<SealReport> try_open() {
+    make();
+    ids_.clear();
+    for (const Parameter& parameter : model)
+      ids_[parameter.name] = add(parameter.name, parameter.shape,
+                                 {.name = "g:" + parameter.name, .policy = parameter.policy}, Constant{2});
+    return engine->seal();
+  }
+  void open() {
+    const Result<SealReport> sealed = try_open();
+    ASSERT_THAT(sealed, IsOk());
+    report = *sealed;
+  }
+  /// A step with another gradient for each element.
+  void step_all() {
+    Pass pass = begin();
+    float gradient = 0.001f;
+    for (const Parameter& parameter : model) {
+      if (parameter.policy == Policy::kFrozen) continue;
+      std::uint64_t elements = 1;
+      for (const std::int64_t extent : parameter.shape) elements *= static_cast<std::uint64_t>(extent);
+      Values values(elements);
+      for (float& value : values) value = gradient += 0.0001f;
+      give(pass, ids_[parameter.name], values);
+    }
+    step(pass);
+  }
+  void commit() {
+    EXPECT_THAT(engine->commit(std::vector<std::byte>(9, std::byte{5}), CommitMode::kWait), IsOk());
+  }
+  State state_of_all() {
+    State all;
+    for (const Parameter& parameter : model)
+      all[parameter.name] = parameter.policy == Policy::kFrozen
+                                ? std::vector<Values>{read(ids_[parameter.name], View::kWeight)}
+                                : state(ids_[parameter.name]);
+    return all;
+  }
+  /// Opens `model`, trains two steps, commits and closes. Returns the state.
+  State make_committed() {
+    open();
+    step_all();
+    step_all();
+    commit();
+    State all = state_of_all();
+    EXPECT_THAT(engine->close(), IsOk());
+    return all;
+  }
+  /// Opens again and expects the same state, rewritten, then once more, in place.
+  void expect_rewritten(const State& expected) {
+    open();
+    if (HasFatalFailure()) return;
+    ASSERT_TRUE(report.recovered.has_value());
+    EXPECT_TRUE(report.recovered->rewritten);
+    EXPECT_EQ(report.recovered->commit, 1U);
+    EXPECT_EQ(report.recovered->step, 2U);
+    EXPECT_EQ(report.recovered->user_bytes, std::vector<std::byte>(9, std::byte{5}));
+    EXPECT_THAT(report.recovered->differences, Not(IsEmpty()));
+    EXPECT_EQ(state_of_all(), expected);
+    ASSERT_THAT(engine->close(), IsOk());
+    EXPECT_EQ(stores(), 1U);
+    open();
+    ASSERT_TRUE(report.recovered.has_value());
+    EXPECT_FALSE(report.recovered->rewritten);
+    EXPECT_EQ(state_of_all(), expected);
+    step_all();
+    EXPECT_EQ(count(ids_[model.front().name]), 3U);
+  }
+  std::size_t stores() const {
+    std::size_t entries = 0;
+    for ([[maybe_unused]] const auto& entry :
+         std::filesystem::directory_iterator(options.directories.front()))
+      ++entries;
+    return entries;
+  }
+  ParameterId id(const std::string& name) { return ids_.at(name); }
+
+  std::vector<Parameter> model{{"a", {2, 20'000}},
+                               {"b", {300}, Policy::kFp32},
+                               {"c", {}, Policy::kBf16Split},
+                               {"d", {40'000}, Policy::kFp32},
+                               {"e", {7, 11}, Policy::kFrozen},
+                               {"f", {0, 8}}};
+  SealReport report;
+
+ private:
+  std::map<std::string, ParameterId> ids_;
+};
+
+TEST_F(RewriteTest, ToOtherChunksKeepsEveryBit) {
+  options.chunk_elements = 32 << 10;
+  const State expected = make_committed();
+  options.chunk_elements = 16 << 10;
+  expect_rewritten(expected);
+}
+
+TEST_F(RewriteTest, ToLargerChunksAndATightBudgetKeepsEveryBit) {
+  const State expected = make_committed();
+  options.chunk_elements = 48 << 10;
+  options.host_budget_bytes = 1;
+  const Result<SealReport> refused = try_open();
+  ASSERT_EQ(refused.status().code(), Code::kResourceExhausted);
+  options.host_budget_bytes = kUnlimited;
+  expect_rewritten(expected);
+}
+
+TEST_F(RewriteTest, ToMoreDrivesAndBackKeepsEveryBit) {
+  const sim::TemporaryDirectory other;
+  const State expected = make_committed();
+  options.directories.push_back(other.path());
+  expect_rewritten(expected);
+}
+
+TEST_F(RewriteTest, ToFewerDrivesKeepsEveryBitAndEmptiesTheOldOne) {
+  const sim::TemporaryDirectory other;
+  options.directories.push_back(other.path());
+  const State expected = make_committed();
+  options.directories.pop_back();
+  EXPECT_THAT(try_open(), Fails(Code::kDataLoss, HasSubstr("drive 1 of 2")));
+  options.recover_directories = {other.path()};
+  open();
+  ASSERT_TRUE(report.recovered.has_value());
+  EXPECT_EQ(state_of_all(), expected);
+  EXPECT_TRUE(std::filesystem::is_empty(other.path()));
+  ASSERT_THAT(engine->close(), IsOk());
+  options.recover_directories = {};
+  open();
+  EXPECT_EQ(state_of_all(), expected);
+}
+
+TEST_F(RewriteTest, ToOtherPoliciesKeepsEveryMasterAndMoment) {
+  State expected = make_committed();
+  model[0].policy = Policy::kFp32;
+  model[3].policy = Policy::kBf16Split;
+  open();
+  for (const std::string name : {"a", "d"}) {
+    EXPECT_EQ(read(id(name), View::kMaster), expected[name][1]) << name;
+    EXPECT_EQ(read(id(name), View::kMoment1), expected[name][2]) << name;
+    EXPECT_EQ(read(id(name), View::kMoment2), expected[name][3]) << name;
+    EXPECT_EQ(count(id(name)), 2U) << name;
+  }
+  EXPECT_THAT(report.recovered->differences,
+              Contains(AllOf(HasSubstr("'a'"), HasSubstr("fp32"), HasSubstr("bf16_split"))));
+  ASSERT_THAT(engine->close(), IsOk());
+  model[0].policy = Policy::kBf16Split;
+  model[3].policy = Policy::kFp32;
+  open();
+  EXPECT_EQ(state_of_all(), expected);  // there and back
+}
+
+TEST_F(RewriteTest, ToFrozenTakesTheWeightsAndFromFrozenTheMasters) {
+  State expected = make_committed();
+  model[0].policy = Policy::kFrozen;
+  model[4].policy = Policy::kBf16Split;
+  open();
+  EXPECT_EQ(read(id("a"), View::kWeight), expected["a"][0]);
+  EXPECT_EQ(read(id("e"), View::kMaster), expected["e"][0]);
+  EXPECT_EQ(read(id("e"), View::kMoment1), Values(77, 0));
+}
+
+TEST_F(RewriteTest, ToAnotherOrderKeepsEveryBit) {
+  const State expected = make_committed();
+  std::ranges::reverse(model);
+  open();
+  EXPECT_TRUE(report.recovered->rewritten);
+  EXPECT_EQ(state_of_all(), expected);
+}
+
+TEST_F(RewriteTest, ToMoreCommitsOrAnotherUndoKeepsEveryBit) {
+  State expected = make_committed();
+  options.keep_commits = 2;
+  expect_rewritten(expected);
+  commit();
+  expected = state_of_all();
+  ASSERT_THAT(engine->close(), IsOk());
+  options.undo = Undo::kOff;
+  open();
+  EXPECT_EQ(state_of_all(), expected);
+}
+
+TEST_F(RewriteTest, NamesThatAreNotSharedAreRefusedAllAtOnceUnlessAllowed) {
+  State expected = make_committed();
+  model[1].name = "other";
+  model[3].shape = {200, 200};
+  EXPECT_THAT(try_open(),
+              Fails(Code::kInvalidArgument,
+                    AllOf(HasSubstr("'other' is not in the store"), HasSubstr("'b' is in the store"),
+                          HasSubstr("'d' has shape (200, 200), in the store (40000)"))));
+  options.recovery = {.allow_missing = true, .allow_extra = true};
+  EXPECT_THAT(try_open(), Fails(Code::kInvalidArgument, AllOf(HasSubstr("'d'"), Not(HasSubstr("'other'")))));
+  options.recovery.allow_mismatched = true;
+  open();
+  EXPECT_EQ(report.recovered->differences.size() >= 3, true);
+  EXPECT_EQ(read(id("other")), Values(300, 2));
+  EXPECT_EQ(count(id("other")), 0U);
+  EXPECT_EQ(read(id("d")), Values(40'000, 2));
+  EXPECT_EQ(state(id("a")), expected["a"]);
+}
+
+TEST_F(RewriteTest, WithoutRoomForBothStoresIsRefusedWithTheArithmeticAndTheOldOneStays) {
+  const State expected = make_committed();
+  open();
+  options.nvme_budget_bytes = engine->stats().nvme_reserved_bytes;
+  ASSERT_THAT(engine->close(), IsOk());
+  options.chunk_elements = 32 << 10;
+  EXPECT_THAT(try_open(), Fails(Code::kResourceExhausted, HasSubstr("nvme_budget_bytes")));
+  engine.reset();
+  options.chunk_elements = kChunk;
+  open();
+  EXPECT_EQ(state_of_all(), expected);
+}
+
+TEST_F(RewriteTest, ThatCannotBeCommittedLeavesTheOldStore) {
+  const State expected = make_committed();
+  for (const io::Op op : {io::Op::kWrite, io::Op::kFlush})
+    for (std::uint64_t skip = 0;; ++skip) {
+      options.chunk_elements = 32 << 10;
+      house.faults = {{.op = op, .error = EIO, .skip = skip, .count = 1}};
+      const Result<SealReport> sealed = try_open();
+      const bool hit = house.backend != nullptr && house.backend->faults().hits() > 0;
+      house.faults.clear();
+      if (!hit) {
+        EXPECT_THAT(sealed, IsOk());
+        EXPECT_EQ(state_of_all(), expected);
+        EXPECT_THAT(engine->close(), IsOk());
+        options.chunk_elements = kChunk;
+        open();  // back, for the next operation
+        EXPECT_THAT(engine->close(), IsOk());
+        break;
+      }
+      engine.reset();
+      options.chunk_elements = kChunk;
+      open();
+      ASSERT_EQ(state_of_all(), expected) << "after the failure of operation " << skip;
+      ASSERT_THAT(engine->close(), IsOk());
+    }
+}
+
+}  // namespace
+}  // namespace sluice
