@@ -110,8 +110,7 @@ std::string why_unusable(const Candidate& candidate) {
     troubles.resize(kNamedMax);
     troubles.push_back("and more");
   }
-  return fmt::format("{} {} and no commit is held by all its ranks: {}", name_of(candidate),
-                     candidate.committed ? "was committed to" : "holds a commit in part",
+  return fmt::format("{} was committed to and no commit is held by all its ranks: {}", name_of(candidate),
                      fmt::join(troubles, "; "));
 }
 

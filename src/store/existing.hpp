@@ -60,8 +60,8 @@ struct ExistingRank {
   Catalog catalog = {};  ///< empty in a scratch store
   std::vector<HeldCommit> commits = {};
   bool whole = false;  ///< every drive that the superblock counts is here
-  /// Otherwise which are not: "drive 1 of 2 (volume 3f…) is in none of the directories".
-  std::string missing = {};
+  std::string missing =
+      {};  ///< otherwise which are not: "drive 1 of 2 (volume 3f…) is in none of the directories"
 };
 
 /// Looks through the drives' directories. With Claim::kLock what is found is locked and signed by `owner`

@@ -41,7 +41,8 @@ std::uint64_t start_ticks_of_this_process() {
 
 /// The owner that is written down; nothing if there is none or it cannot be understood.
 Result<std::optional<Owner>> read_owner(const io::Directory& directory) {
-  auto file = io::File::open(directory, kOwnerName, {.caching = io::Caching::kBuffered});
+  auto file = io::File::open(directory, kOwnerName,
+                             {.access = io::Access::kReadOnly, .caching = io::Caching::kBuffered});
   if (file.status().code() == Code::kNotFound) return std::optional<Owner>();
   if (!file.ok()) return file.status();
   const auto bytes = file->size();
@@ -84,6 +85,21 @@ std::optional<Owner> parse_owner(std::string_view text) {
   fields >> pid >> owner.pid >> start >> owner.start_ticks >> nonce >> std::hex >> owner.nonce;
   if (!fields || pid != "pid" || start != "start" || nonce != "nonce") return std::nullopt;
   return owner;
+}
+
+Result<std::optional<Owner>> live_owner(const io::Directory& directory) {
+  SLUICE_ASSIGN_OR_RETURN(std::optional<Owner> owner, read_owner(directory));
+  if (owner && owner->is_this_process()) return owner;
+  const auto file = io::File::open(directory, kLockName,
+                                   {.access = io::Access::kReadOnly, .caching = io::Caching::kBuffered});
+  if (file.status().code() == Code::kNotFound) return std::optional<Owner>();
+  if (!file.ok()) return file.status();
+  struct flock range = whole_file(F_WRLCK);
+  if (::fcntl(file->fd(), F_GETLK, &range) != 0)
+    return status_from_errno(errno, fmt::format("asking who locks {}", file->path()));
+  if (range.l_type == F_UNLCK) return std::optional<Owner>();
+  if (owner && owner->pid == range.l_pid) return owner;
+  return std::optional<Owner>(Owner{.pid = range.l_pid});
 }
 
 Result<NamesGuard> NamesGuard::acquire(const io::Directory& directory) {

@@ -28,6 +28,9 @@ struct Owner {
 std::string encode(const Owner& owner);
 std::optional<Owner> parse_owner(std::string_view text);
 
+/// Who holds the lock of a rank's directory; nothing if nobody does. Changes nothing.
+Result<std::optional<Owner>> live_owner(const io::Directory& rank_directory);
+
 /// Keeps other engines, of this or another process, from looking into or changing the names under a drive's
 /// directory. Held for moments only: while a store is looked for, claimed or removed.
 class NamesGuard {

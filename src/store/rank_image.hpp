@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "sluice/status.hpp"
 #include "store/commit_record.hpp"
@@ -20,6 +21,9 @@ class RankImage {
   /// Errors: kDataLoss naming the rank for one that lacks a drive or the commit, or whose catalog, layout and
   /// record do not agree with each other.
   static Result<RankImage> open(ExistingRank existing, std::uint64_t commit);
+
+  /// Gives the files back.
+  ExistingRank close() && { return std::move(existing_); }
 
   const Superblock& superblock() const { return *existing_.superblock; }
   const Catalog& catalog() const { return existing_.catalog; }

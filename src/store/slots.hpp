@@ -54,15 +54,17 @@ class SlotTable {
   std::vector<SlotRun> runs() const;
 
   /// A free slot of the chunk's class on its drive with one reference, the one that has been free longest, so
-  /// that a step that frees slots in its order writes them again in that order.
-  /// Requires: the chunk is stored.
+  /// that a step that frees slots in its order writes them again in that order. Requires: the chunk is
+  /// stored.
   /// Returns: nothing if all are taken.
   std::optional<io::Place> acquire(std::uint32_t chunk);
 
-  /// Where a slot for the chunk would lie in a longer container: between those that grew, or behind them.
+  /// Where a slot for the chunk would lie in a longer container: in a gap between those that grew, or behind
+  /// all.
   struct Growth {
     io::Place place;
-    std::uint64_t container_bytes = 0;  ///< needed; beyond 2^63 - 1 there is no such file
+    std::uint64_t container_bytes =
+        0;  ///< what the container must have; beyond 2^63 - 1 there is no such file
   };
   Growth next_growth(std::uint32_t chunk) const;
   /// Takes that place with one reference. With its last one it is a gap again.

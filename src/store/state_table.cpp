@@ -49,6 +49,7 @@ ReadableParameter describe(const RankImage& image, std::uint32_t index) {
       .policy = stored.policy,
       .optimizer = stored.optimizer,
       .frozen_dtype = stored.frozen_dtype,
+      .gradient = stored.gradient,
       .group = stored.group,
       .planes = planes_of(stored.policy, optimizer_from(stored.optimizer, {}).value(), stored.frozen_dtype),
       .step_count = image.record().step_counts[index],

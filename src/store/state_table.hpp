@@ -21,6 +21,7 @@ struct ReadableParameter {
   Policy policy = Policy::kBf16Split;
   std::uint8_t optimizer = 0;  ///< alternative of Optimizer
   DType frozen_dtype = DType::kBF16;
+  GradientStorage gradient = GradientStorage::kFp32;
   std::uint32_t group = 0;  ///< index in StateTable::groups
   std::vector<PlaneFormat> planes;
   std::uint64_t step_count = 0;

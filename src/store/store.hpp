@@ -37,7 +37,8 @@ class Store {
   /// all, before it returns, each superblock after what it speaks of.
   /// Requires: the caller holds the drives' NamesGuards.
   /// Errors: kInvalidArgument for options out of their range; kResourceExhausted with the arithmetic if
-  /// nvme_budget_bytes is too small; kNoSpace for a full drive. After a failure nothing of it is left.
+  /// nvme_budget_bytes is too small; kNoSpace for a full drive. After a failure nothing of the new store is
+  /// left.
   /// Blocks: on the drives.
   static Result<std::unique_ptr<Store>> create(const Drives& drives, const StoreOptions& options);
 

@@ -66,6 +66,12 @@ Result<std::unique_ptr<StoreReader>> StoreReader::open(std::vector<ExistingRank>
       new StoreReader(std::move(images), options.near_rank, std::move(planes)));
 }
 
+std::vector<ExistingRank> StoreReader::close(std::unique_ptr<StoreReader> reader) {
+  std::vector<ExistingRank> ranks;
+  for (RankImage& image : reader->images_) ranks.push_back(std::move(image).close());
+  return ranks;
+}
+
 StoreReader::StoreReader(std::vector<RankImage> images, std::uint32_t near_rank, PlaneReader planes)
     : images_(std::move(images)),
       near_rank_(near_rank),

@@ -51,6 +51,9 @@ class StoreReader {
   static Result<std::unique_ptr<StoreReader>> open(std::vector<ExistingRank> ranks,
                                                    const ReaderOptions& options);
 
+  /// Gives the ranks back, by rank, for another commit of theirs to be read without letting go of the locks.
+  static std::vector<ExistingRank> close(std::unique_ptr<StoreReader> reader);
+
   /// Of rank 0.
   const Superblock& superblock() const { return images_[0].superblock(); }
   std::uint64_t commit() const { return images_[0].record().number; }

@@ -79,6 +79,37 @@ TEST_F(LockTest, SecondEngineOfThisProcessIsRefusedByName) {
   EXPECT_THAT(other.report(), HasSubstr("in use by process " + std::to_string(::getpid())));
 }
 
+TEST_F(LockTest, LiveOwnerIsToldFromADeadOneAndFromNone) {
+  const auto owner_of = [this] {
+    const auto owner = live_owner(open());
+    EXPECT_TRUE(owner.ok()) << owner.status().to_string();
+    return owner.ok() ? *owner : std::nullopt;
+  };
+  EXPECT_EQ(owner_of(), std::nullopt) << "no lock at all";
+  {
+    Child child([this] { return hold(); });
+    ASSERT_EQ(child.report(), "Ok");
+    const std::optional<Owner> owner = owner_of();
+    ASSERT_TRUE(owner.has_value());
+    EXPECT_EQ(owner->pid, child.pid());
+    EXPECT_NE(owner->nonce, 0U);
+    child.kill();
+  }
+  EXPECT_EQ(owner_of(), std::nullopt) << "its signature is still there";
+
+  auto lock = Lock::acquire(open(), io::Creation::kNever);
+  ASSERT_TRUE(lock.ok()) << lock.status().to_string();
+  const Owner mine = Owner::make();
+  ASSERT_TRUE(lock->sign(mine).ok());
+  EXPECT_EQ(owner_of(), mine);
+  // Asking has not dropped this process's record lock, which another one still sees.
+  EXPECT_EQ(sim::in_child([this] {
+              const auto owner = live_owner(open());
+              return std::to_string(owner.ok() && *owner ? (*owner)->pid : -1);
+            }),
+            std::to_string(::getpid()));
+}
+
 TEST_F(LockTest, DroppedLockTakesItsSignatureBack) {
   const auto directory = open();
   {

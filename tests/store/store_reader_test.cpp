@@ -89,11 +89,25 @@ TEST_F(StoreReaderTest, TellsWhatTheCommitHolds) {
   EXPECT_EQ(reader->find("feet"), std::nullopt);
   EXPECT_EQ(reader->parameters()[3].planes, (std::vector<PlaneFormat>{{Plane::kWeight, DType::kU8}}));
   EXPECT_EQ(reader->parameters()[2].group, 0u);
+  EXPECT_EQ(reader->parameters()[2].gradient, GradientStorage::kFp32);
   std::uint64_t bytes = 0;
   for (std::uint32_t rank = 0; rank < 2; ++rank)
     for (const StoredChunk& chunk : stored.rank(rank).catalog.chunks)
       bytes += chunk.elements * (chunk.class_index == 2 ? 1u : 12u);
   EXPECT_EQ(reader->state_bytes(), bytes);
+}
+
+TEST_F(StoreReaderTest, ClosedReaderGivesItsRanksToTheNext) {
+  StoredWorld stored = world({.world = 3, .drives = 2});
+  stored.add_ranks(small_model());
+  auto reader = opened(stored);
+  const auto before = read(*reader, "out", Plane::kWeight, {0, 9000});
+  std::vector<ExistingRank> ranks = StoreReader::close(std::move(reader));
+  ASSERT_EQ(ranks.size(), 3u);
+  EXPECT_EQ(ranks[2].rank, 2u);
+  auto again = StoreReader::open(std::move(ranks), {.store_id = 0xabc, .commit = stored.options().commit});
+  ASSERT_TRUE(again.ok()) << again.status().to_string();
+  EXPECT_EQ(*read(**again, "out", Plane::kWeight, {0, 9000}), *before);
 }
 
 TEST_F(StoreReaderTest, RanksOfOtherStoresAreLeftOut) {
