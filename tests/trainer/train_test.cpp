@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-Status go_on(const StepReport&) { return {}; }
+const TrainEvents kGoOn{.after_step = [](const StepReport&) { return Status(); }};
 
 enum class Host : std::uint8_t { kLeast, kBetween, kUnlimited };
 
@@ -83,7 +83,7 @@ class TrainTest : public ::testing::Test {
   }
 
   TrainReport train(const TrainOptions& options) const {
-    const Result<TrainReport> report = trainer::train(options, go_on);
+    const Result<TrainReport> report = trainer::train(options, kGoOn);
     EXPECT_TRUE(report.ok()) << report.status().to_string();
     EXPECT_TRUE(fs::is_empty(folder_ / "drive")) << "a scratch store goes with its run";
     return report.ok() ? *report : TrainReport{};
@@ -98,7 +98,7 @@ class TrainTest : public ::testing::Test {
       reference_ = train(in_memory);
     }
     const TrainOptions options = this->options(setting);
-    const Result<TrainReport> report = trainer::train(options, go_on);
+    const Result<TrainReport> report = trainer::train(options, kGoOn);
     if (setting.backend == IoBackend::kUring && report.status().code() == Code::kUnavailable) {
       GTEST_LOG_(WARNING) << "left out, io_uring is forbidden here: " << report.status().message();
       return;
@@ -160,7 +160,7 @@ TEST_F(TrainTest, LeastHostMemoryIsWhatSealCallsTheLeast) {
 
   TrainOptions one_less = options();
   one_less.host_memory_bytes = report.host_memory_bytes - 1;
-  const Status refusal = trainer::train(one_less, go_on).status();
+  const Status refusal = trainer::train(one_less, kGoOn).status();
   EXPECT_EQ(refusal.code(), Code::kResourceExhausted);
   EXPECT_THAT(refusal.message(), HasSubstr(std::to_string(report.host_memory_bytes)));
 }
@@ -224,7 +224,7 @@ TEST_F(TrainTest, StopsAfterTheStepThatIsAnsweredWithAnErrorAndLeavesNoFiles) {
     steps = step.step;
     return steps == 2 ? Status(Code::kAborted, "enough") : Status();
   };
-  const Status status = trainer::train(options(), stop_at_two).status();
+  const Status status = trainer::train(options(), {.after_step = stop_at_two}).status();
   EXPECT_EQ(status.code(), Code::kAborted);
   EXPECT_EQ(steps, 2U);
   EXPECT_TRUE(fs::is_empty(folder_ / "drive"));
@@ -233,10 +233,10 @@ TEST_F(TrainTest, StopsAfterTheStepThatIsAnsweredWithAnErrorAndLeavesNoFiles) {
 TEST_F(TrainTest, RefusesOptionsByNameBeforeAnyWork) {
   TrainOptions options = this->options();
   options.steps = 0;
-  EXPECT_EQ(trainer::train(options, go_on).status().message(), "steps is 0; accepted: 1 and more");
+  EXPECT_EQ(trainer::train(options, kGoOn).status().message(), "steps is 0; accepted: 1 and more");
   options = this->options();
   options.shape.context = 60'000;
-  EXPECT_EQ(trainer::train(options, go_on).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(trainer::train(options, kGoOn).status().code(), Code::kInvalidArgument);
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <set>
 #include <string_view>
 
+#include "trainer/progress.hpp"
+
 namespace sluice::trainer {
 namespace {
 
@@ -33,6 +35,13 @@ Result<Session> open_with(const TrainOptions& options, std::uint64_t host_bytes)
   engine_options.undo = options.undo;
   engine_options.seed = options.seed;
   engine_options.io.backend = options.backend;
+  engine_options.existing =
+      options.start == Start::kResume ? OnExisting::kRecover : OnExisting::kReplaceScratch;
+  engine_options.keep_commits = options.commit_every > 0 ? options.keep_commits : 0;
+  // Places for commits are made and host memory for them is reserved by this: no more than the run can need.
+  engine_options.max_user_bytes = Progress::room_bytes(options.steps);
+  engine_options.recover_commit = options.resume_from;
+  engine_options.recover_directories = options.recover_directories;
   auto engine = Engine::create(std::move(engine_options), *device, make_single_communicator());
   if (!engine.ok()) return engine.status();
   session.engine = std::move(*engine);

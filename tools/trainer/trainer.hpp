@@ -13,6 +13,11 @@
 
 namespace sluice::trainer {
 
+enum class Start : std::uint8_t {
+  kFresh,   ///< at the beginning; a store with commits is refused
+  kResume,  ///< from a commit, or at the beginning where there is none
+};
+
 struct TrainOptions {
   std::string text_path;
   std::vector<std::string> directories;              ///< one a drive; none: all state in host memory
@@ -32,12 +37,29 @@ struct TrainOptions {
   IoBackend backend = IoBackend::kAuto;
   Policy policy = Policy::kBf16Split;
   Undo undo = Undo::kOn;
-  std::size_t sample_bytes = 200;         ///< of text to generate at the end
-  std::size_t validate_bytes = 64 << 10;  ///< of held-out text to measure at the end, at most; 0: none
+  /// Steps between two commits, another comes after the last step; 0: a scratch store, nothing is kept.
+  std::uint64_t commit_every = 0;
+  std::uint32_t keep_commits = 1;  ///< with commit_every
+  Start start = Start::kFresh;
+  std::uint64_t resume_from = 0;                 ///< a commit's number; 0: the newest
+  std::vector<std::string> recover_directories;  ///< of drives that are not among `directories` any more
+  std::size_t sample_bytes = 200;                ///< of text to generate at the end
+  std::size_t validate_bytes = 64 << 10;         ///< of held-out text to measure at the end, at most; 0: none
 };
 
 /// Bytes of weights and optimizer state of a model, 12 a parameter under both policies.
 std::uint64_t state_bytes(const Shape& shape);
+
+/// With commits: their user bytes hold the loss of each step.
+inline constexpr std::uint64_t kCommittedStepsMax = 1 << 20;
+
+/// Where training starts.
+struct StartReport {
+  std::optional<std::uint64_t> commit;  ///< number of the one that it goes on from; none: at the beginning
+  std::uint64_t steps_done = 0;
+  std::vector<std::string> differences;  ///< between the store and what was asked for
+  bool rewritten = false;                ///< the store, into another shape
+};
 
 struct StepReport {
   std::uint64_t step = 0;  ///< counted from 1
@@ -47,8 +69,9 @@ struct StepReport {
 };
 
 struct TrainReport {
-  std::vector<double> losses;        ///< a step
-  std::vector<double> step_seconds;  ///< a step
+  StartReport start;
+  std::vector<double> losses;        ///< a step, those before a resume as well
+  std::vector<double> step_seconds;  ///< a step of this run
   std::uint64_t bytes_per_step = 0;  ///< of text
   double validation_loss = 0;        ///< in nats a byte
   double unigram_entropy = 0;        ///< of the bytes that validation_loss is about
@@ -56,6 +79,8 @@ struct TrainReport {
   std::string prompt;  ///< the start of the held-out text
   std::string sample;  ///< what the model goes on with
   Fingerprint fingerprint;
+  std::optional<std::uint64_t> commit;           ///< number of the newest that holds the end of the run
+  std::optional<std::uint64_t> user_bytes_xxh3;  ///< of what that commit holds beside the state
   SealReport layout;
   Stats stats;  ///< of the training steps alone, not of what came after
   std::uint64_t host_memory_bytes = 0;
@@ -64,10 +89,17 @@ struct TrainReport {
   std::uint32_t gemm_threads = 0;
 };
 
-/// Learns a text byte by byte, then measures and samples what was learnt.
-/// `after_step` hears of each step; an error from it ends the work there.
-/// Errors: what after_step or the engine says, kInvalidArgument for options outside their range.
-Result<TrainReport> train(const TrainOptions& options,
-                          const std::function<Status(const StepReport&)>& after_step);
+/// What hears of a run on its way.
+struct TrainEvents {
+  std::function<void(const StartReport&)> on_start = {};
+  /// An error from it ends the work there, with commits once all steps done are durable.
+  std::function<Status(const StepReport&)> after_step = {};
+};
+
+/// Learns a text byte by byte, then measures and samples what was learnt. Resumed after its last step it learns
+/// nothing and reports the same.
+/// Errors: what after_step or the engine says; kInvalidArgument for options outside their range and for a resume with
+/// other settings than those committed, naming them.
+Result<TrainReport> train(const TrainOptions& options, const TrainEvents& events);
 
 }  // namespace sluice::trainer

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+
+#include "sluice/engine.hpp"
+#include "trainer/model.hpp"
+#include "trainer/schedule.hpp"
+#include "trainer/session.hpp"
+#include "trainer/text.hpp"
+#include "trainer/trainer.hpp"
+
+namespace sluice::trainer {
+
+/// The model, its text and its engine at work. Lifetime: of the options, the text and the session.
+class Training {
+ public:
+  Training(const TrainOptions& options, const SplitText& text, Session& session);
+
+  /// Of buffers.
+  std::uint64_t bytes() const { return workspace_.bytes() + batch_.bytes(); }
+
+  /// One step over all its micro-batches, counted from 0. Returns their mean loss.
+  Result<double> step(std::uint64_t number);
+
+  /// Measures the loss on held-out text.
+  Status validate(TrainReport& report);
+
+  /// Goes on from the start of the held-out text.
+  Status sample(TrainReport& report);
+
+ private:
+  Result<double> forward_loss(const Batch& batch);
+
+  const TrainOptions& options_;
+  SplitText text_;
+  Session& session_;
+  Workspace workspace_;
+  Model model_;
+  BatchBuffer batch_;
+  Schedule schedule_;
+};
+
+}  // namespace sluice::trainer
