@@ -58,6 +58,12 @@ std::string report_text(const BenchOptions& options, const OffloadBenchReport& r
   table.add({"read", per_parameter(median.bytes_read)});
   table.add({"written", per_parameter(median.bytes_written)});
   table.add({"parameters", fmt::format("{:.1f} million/s", parameters / median.seconds / 1e6)});
+  const OffloadCommits& commits = report.commits;
+  if (!commits.commits.empty()) table.add({"commit", seconds(commits.commit_s)});
+  if (!commits.bare_flushes_s.empty()) {
+    table.add({"two bare flushes after the same writes", seconds(commits.median_flushes_s)});
+    table.add({"commit beyond them, of a step", fmt::format("{:.2f} %", 100 * commits.beyond_of_step)});
+  }
   const Stats& stats = report.stats;
   std::string text = table.text();
   text += fmt::format("bottleneck: {}\n", bottleneck(report));
@@ -76,6 +82,20 @@ nlohmann::ordered_json to_json(const OffloadStep& step) {
           {"stall_s", step.stall_s},
           {"bytes_read", step.bytes_read},
           {"bytes_written", step.bytes_written}};
+}
+
+// A commit beside the flushes that were measured next.
+nlohmann::ordered_json to_json(const OffloadCommits& commits) {
+  auto json = nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < commits.commits.size(); ++i) {
+    const OffloadCommit& commit = commits.commits[i];
+    json.push_back({{"commit_s", commit.seconds},
+                    {"bare_flushes_s", nullptr},
+                    {"state_bytes_written", commit.state_bytes_written},
+                    {"record_bytes_written", commit.record_bytes_written}});
+    if (i < commits.bare_flushes_s.size()) json.back()["bare_flushes_s"] = commits.bare_flushes_s[i];
+  }
+  return json;
 }
 
 Result<nlohmann::ordered_json> run(BenchOptions& options) {
@@ -99,12 +119,20 @@ Result<nlohmann::ordered_json> run(BenchOptions& options) {
   for (const OffloadStep& step : result->steps) steps.push_back(to_json(step));
   const ProcessMemory memory = read_process_memory();
   const Stats& stats = result->stats;
+  const OffloadCommits& commits = result->commits;
+  const auto measured = [](bool is, double value) {
+    return is ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
+  };
   return nlohmann::ordered_json{
       {"steps", steps},
       {"median", to_json(result->median)},
       {"io_limit_s", result->io_limit_s},
       {"compute_limit_s", result->compute_limit_s},
       {"efficiency", result->efficiency},
+      {"commits", to_json(commits)},
+      {"commit_s", measured(!commits.commits.empty(), commits.commit_s)},
+      {"bare_flushes_s", measured(!commits.bare_flushes_s.empty(), commits.median_flushes_s)},
+      {"commit_beyond_flushes_of_step", measured(!commits.bare_flushes_s.empty(), commits.beyond_of_step)},
       {"params_per_s", static_cast<double>(bench.parameters) / result->median.seconds},
       {"peak_rss_bytes", memory.peak_rss_bytes},
       {"hugetlb_bytes", std::max(memory.hugetlb_bytes, stats.hugetlb_bytes)},
@@ -142,6 +170,11 @@ void add_bench_command(CLI::App& app, Command& chosen) {
       ->check(CLI::IsMember({"adamw"}))
       ->capture_default_str();
   command->add_option("--steps", bench.steps, "Steps to measure")->capture_default_str();
+  command
+      ->add_option(
+          "--commit-every", bench.commit_every,
+          "Steps between two measurements, of a commit and of two bare flushes by turns; 0: no commits")
+      ->capture_default_str();
   command->add_option("--layers", bench.layers, "Layers of equal size")->capture_default_str();
   command->add_option("--micro-batches", bench.micro_batches, "Forward and backward passes a step")
       ->capture_default_str();

@@ -10,6 +10,7 @@
 #include "engine/probe.hpp"
 #include "sluice/sluice.hpp"
 #include "tools/interrupt.hpp"
+#include "tools/own_stores.hpp"
 
 namespace sluice::tools {
 namespace {
@@ -46,18 +47,29 @@ Status validate(const OffloadBenchOptions& options) {
   if (options.tokens < 1) return refuse("--tokens", options.tokens, "1 or more");
   if (!(options.compute_tflops >= 0))
     return {Code::kInvalidArgument, "--compute-tflops must not be negative"};
+  if (options.commit_every > 0 && options.engine.directories.empty())
+    return refuse("--commit-every", options.commit_every, "0 without --dir");
+  if (options.commit_every > options.steps)
+    return refuse("--commit-every", options.commit_every, fmt::format("at most --steps, {}", options.steps));
   return {};
 }
 
 class OffloadBench {
  public:
   explicit OffloadBench(const OffloadBenchOptions& options) : options_(options) {}
+  ~OffloadBench() { (void)close(); }
+  OffloadBench(const OffloadBench&) = delete;
+  OffloadBench& operator=(const OffloadBench&) = delete;
 
   Status open();
   Result<OffloadStep> step();
   Result<OffloadBenchReport> run(const std::function<void(const OffloadStep&)>& on_step);
+  /// Ends the engine and removes what it committed. Again: ok, nothing is done.
+  Status close();
 
  private:
+  Result<OffloadCommit> commit();
+  Status measure_commits(std::uint32_t step, OffloadCommits& commits);
   Status forward(Pass& pass);
   Status backward(Pass& pass);
   void compute(std::size_t layer, double flops_per_parameter_and_token) const;
@@ -67,12 +79,17 @@ class OffloadBench {
   std::vector<ParameterId> layers_;
   std::vector<std::uint64_t> elements_;  // of each layer
   std::vector<std::uint16_t> gradient_;  // bf16, as long as the longest layer
+  std::vector<std::uint64_t> stores_;    // with commits, which outlive their engine: ids of those to remove
 };
 
 Status OffloadBench::open() {
   auto device = make_host_device();
   if (!device.ok()) return device.status();
-  auto engine = Engine::create(options_.engine, std::move(device).value(), make_single_communicator());
+  EngineOptions engine_options = options_.engine;
+  engine_options.keep_commits = options_.commit_every > 0 ? 1 : 0;
+  engine_options.existing = OnExisting::kReplaceScratch;
+  auto engine =
+      Engine::create(std::move(engine_options), std::move(device).value(), make_single_communicator());
   if (!engine.ok()) return engine.status();
   engine_ = std::move(engine).value();
   const auto group = engine_->add_group(
@@ -94,7 +111,18 @@ Status OffloadBench::open() {
     elements_.push_back(elements);
   }
   gradient_.assign(*std::max_element(elements_.begin(), elements_.end()), kGradientBits);
-  return engine_->seal().status();
+  SLUICE_RETURN_IF_ERROR(engine_->seal().status());
+  if (options_.commit_every == 0) return {};
+  SLUICE_ASSIGN_OR_RETURN(stores_, list_stores(options_.engine.directories));
+  return {};
+}
+
+Status OffloadBench::close() {
+  if (!engine_) return {};
+  const Status closed = engine_->close();
+  engine_.reset();
+  const Status removed = stores_.empty() ? Status() : remove_stores(options_.engine.directories, stores_);
+  return closed.ok() ? removed : closed;
 }
 
 // Sleeps as long as the arithmetic of a real layer would take; the engine works on meanwhile.
@@ -163,6 +191,28 @@ Result<OffloadStep> OffloadBench::step() {
   return step;
 }
 
+Result<OffloadCommit> OffloadBench::commit() {
+  const Stats before = engine_->stats();
+  const auto start = Clock::now();
+  SLUICE_ASSIGN_OR_RETURN(const CommitTicket ticket, engine_->commit({}, CommitMode::kWait));
+  SLUICE_RETURN_IF_ERROR(ticket.wait());
+  const double seconds = seconds_since(start);
+  const Stats after = engine_->stats();
+  return OffloadCommit{seconds, after.commit_state_bytes_written - before.commit_state_bytes_written,
+                       after.commit_record_bytes_written - before.commit_record_bytes_written};
+}
+
+// Requires: the drives' caches were empty before the steps since the last measurement.
+Status OffloadBench::measure_commits(std::uint32_t step, OffloadCommits& commits) {
+  if (options_.commit_every == 0 || step % options_.commit_every != 0) return {};
+  if (step / options_.commit_every % 2 == 1) {
+    SLUICE_ASSIGN_OR_RETURN(commits.commits.emplace_back(), commit());
+  } else {
+    SLUICE_ASSIGN_OR_RETURN(commits.bare_flushes_s.emplace_back(), engine::bare_flushes(*engine_));
+  }
+  return {};
+}
+
 Result<OffloadBenchReport> OffloadBench::run(const std::function<void(const OffloadStep&)>& on_step) {
   OffloadBenchReport report;
   if (const auto warm_up = step(); !warm_up.ok()) return warm_up.status();
@@ -173,12 +223,14 @@ Result<OffloadBenchReport> OffloadBench::run(const std::function<void(const Offl
     if (!result.ok()) return result.status();
     report.steps.push_back(*result);
     on_step(*result);
+    SLUICE_RETURN_IF_ERROR(measure_commits(i + 1, report.commits));
     const auto io_limit = engine::replay_step_io(*engine_);
     if (!io_limit.ok()) return io_limit.status();
     io_limits.push_back(*io_limit);
     const auto compute_limit = engine::replay_step_compute(*engine_);
     if (!compute_limit.ok()) return compute_limit.status();
     compute_limits.push_back(*compute_limit);
+    if (options_.commit_every > 0) SLUICE_RETURN_IF_ERROR(engine::bare_flushes(*engine_).status());
   }
 
   const auto median_of = [&report](auto OffloadStep::*field) {
@@ -196,9 +248,15 @@ Result<OffloadBenchReport> OffloadBench::run(const std::function<void(const Offl
   report.io_limit_s = median(std::move(io_limits));
   report.compute_limit_s = median(std::move(compute_limits));
   report.efficiency = std::max(report.io_limit_s, report.compute_limit_s) / report.median.step_s;
+  std::vector<double> commit_seconds;
+  for (const OffloadCommit& one : report.commits.commits) commit_seconds.push_back(one.seconds);
+  report.commits.commit_s = median(std::move(commit_seconds));
+  report.commits.median_flushes_s = median(report.commits.bare_flushes_s);
+  report.commits.beyond_of_step =
+      (report.commits.commit_s - report.commits.median_flushes_s) / report.median.seconds;
   report.trainer_bytes = gradient_.size() * sizeof gradient_[0];
   report.stats = engine_->stats();
-  SLUICE_RETURN_IF_ERROR(engine_->close());
+  SLUICE_RETURN_IF_ERROR(close());
   return report;
 }
 

@@ -20,6 +20,8 @@ struct OffloadBenchOptions {
   std::uint32_t tokens = 512;  ///< of a micro-batch; sets the simulated arithmetic
   double compute_tflops = 0;   ///< of the simulated arithmetic; 0: it takes no time
   Policy policy = Policy::kBf16Split;
+  /// Steps between two measurements, of a commit and of bare flushes by turns; 0: a scratch store.
+  std::uint32_t commit_every = 0;
   EngineOptions engine;
 };
 
@@ -33,8 +35,24 @@ struct OffloadStep {
   std::uint64_t bytes_written = 0;
 };
 
+struct OffloadCommit {
+  double seconds = 0;  ///< until it was durable
+  std::uint64_t state_bytes_written = 0;
+  std::uint64_t record_bytes_written = 0;
+};
+
+/// What commits cost, beside two flushes of all drives one after the other that come after the same writes.
+struct OffloadCommits {
+  std::vector<OffloadCommit> commits;
+  std::vector<double> bare_flushes_s;
+  double commit_s = 0;  ///< median
+  double median_flushes_s = 0;
+  double beyond_of_step = 0;  ///< (commit_s - median_flushes_s) / median seconds of a whole step
+};
+
 struct OffloadBenchReport {
   std::vector<OffloadStep> steps;
+  OffloadCommits commits;      ///< empty without commit_every
   OffloadStep median;          ///< of each figure by itself
   double io_limit_s = 0;       ///< median of the last step's requests replayed without arithmetic
   double compute_limit_s = 0;  ///< median of the same chunks updated from frames without I/O
@@ -45,8 +63,9 @@ struct OffloadBenchReport {
 
 /// A training loop without a model: layers of equal size are fetched and released forward, then backward with
 /// a gradient that was made beforehand, then stepped. One step that is not counted comes first, so that every
-/// slot was written. Each counted step alternates with the two limits. `on_step` is called after each step,
-/// in order. Errors: kInvalidArgument naming the option, its value and the accepted range; kAborted after an
+/// slot was written. Each counted step alternates with the two limits; with commit_every also with commits and bare
+/// flushes, the drives' caches emptied before. Nothing of it stays on the drives. `on_step` is called after each
+/// step, in order. Errors: kInvalidArgument naming the option, its value and the accepted range; kAborted after an
 /// interrupt; the engine's.
 Result<OffloadBenchReport> run_offload_bench(const OffloadBenchOptions& options,
                                              const std::function<void(const OffloadStep&)>& on_step);

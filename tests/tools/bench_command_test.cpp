@@ -72,6 +72,26 @@ TEST(Bench, SimulatedArithmeticTakesItsTime) {
   EXPECT_GE(step.at("backward_s").get<double>(), 0.204);
 }
 
+TEST(Bench, CommitsAreMeasuredBesideBareFlushesAndNothingStays) {
+  const ScratchDirectory directory;
+  const CommandResult result =
+      run_command(bench(directory, {"--host-memory", "10MiB", "--steps", "4", "--commit-every", "1"}));
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  const nlohmann::json report = result.json();
+  ASSERT_EQ(report.at("commits").size(), 2U);
+  for (const auto& commit : report.at("commits")) {
+    EXPECT_GT(commit.at("commit_s").get<double>(), 0);
+    EXPECT_GT(commit.at("bare_flushes_s").get<double>(), 0);
+    EXPECT_GT(commit.at("record_bytes_written").get<std::uint64_t>(), 0U);
+    EXPECT_GE(commit.at("state_bytes_written").get<std::uint64_t>(), 0U);
+  }
+  EXPECT_NEAR(report.at("commit_beyond_flushes_of_step").get<double>(),
+              (report.at("commit_s").get<double>() - report.at("bare_flushes_s").get<double>()) /
+                  report.at("median").at("seconds").get<double>(),
+              1e-9);
+  EXPECT_TRUE(directory.names().empty()) << testing::PrintToString(directory.names());
+}
+
 TEST(Bench, NonsenseIsBadUsage) {
   const ScratchDirectory directory;
   const std::vector<Arguments> bad = {{},
@@ -83,6 +103,7 @@ TEST(Bench, NonsenseIsBadUsage) {
                                       {"--host-memory", "8MiB", "--micro-batches", "0"},
                                       {"--host-memory", "8MiB", "--compute-tflops", "-1"},
                                       {"--host-memory", "8MiB", "--compute-tflops", "nan"},
+                                      {"--host-memory", "8MiB", "--commit-every", "6"},
                                       {"--host-memory", "8MiB", "--threads", "-1"}};
   for (const Arguments& more : bad) {
     const CommandResult result = run_command(bench(directory, more));
