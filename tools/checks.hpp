@@ -28,4 +28,7 @@ std::vector<Check> check_machine();
 /// and whether each directory has a drive of its own.
 std::vector<Check> check_drives(const std::vector<std::string>& directories);
 
+/// The stores in the directories: what each is, who uses it and what a crash would cost. Changes nothing.
+std::vector<Check> check_stores(const std::vector<std::string>& directories);
+
 }  // namespace sluice::tools

@@ -10,7 +10,8 @@
 namespace sluice::tools {
 
 /// The work of one sub-command. It writes what people read to stderr and returns the one JSON object of its
-/// contract. Errors: kInvalidArgument is bad usage (exit 2), every other code failed work (exit 1).
+/// contract; one whose "ok" is false is printed and ends in failed work.
+/// Errors: kInvalidArgument is bad usage (exit 2), every other code failed work (exit 1).
 using Command = std::function<Result<nlohmann::ordered_json>()>;
 
 /// Each adds its sub-command to `app`, and sets `chosen` when it is the one that was called.
@@ -19,5 +20,7 @@ void add_doctor_command(CLI::App& app, Command& chosen);
 void add_nvme_command(CLI::App& app, Command& chosen);
 void add_bench_command(CLI::App& app, Command& chosen);
 void add_train_command(CLI::App& app, Command& chosen);
+void add_inspect_command(CLI::App& app, Command& chosen);
+void add_verify_command(CLI::App& app, Command& chosen);
 
 }  // namespace sluice::tools

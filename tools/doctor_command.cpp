@@ -25,6 +25,7 @@ std::string_view status_name(CheckStatus status) {
 Result<nlohmann::ordered_json> run(const std::vector<std::string>& directories) {
   std::vector<Check> checks = check_machine();
   for (Check& check : check_drives(directories)) checks.push_back(std::move(check));
+  for (Check& check : check_stores(directories)) checks.push_back(std::move(check));
   auto json = nlohmann::ordered_json::array();
   for (const Check& check : checks) {
     std::cerr << fmt::format("{:<9} {}: {}\n", status_name(check.status), check.name, check.detail);

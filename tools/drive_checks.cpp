@@ -1,5 +1,4 @@
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -11,6 +10,7 @@
 
 #include "io/directory.hpp"
 #include "io/file.hpp"
+#include "tools/block_device.hpp"
 #include "tools/checks.hpp"
 #include "tools/sizes.hpp"
 
@@ -21,14 +21,6 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kProbeBytes = 1 << 20;
 constexpr std::uint64_t kLittleSpaceBytes = 1 << 30;
-
-std::string first_line(const fs::path& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  line.erase(line.find_last_not_of(' ') + 1);
-  return line;
-}
 
 // The file system's type and source from the mount that the directory is on: of the mounts of its device, the
 // last one that is above it. Source: proc(5), /proc/pid/mountinfo.
@@ -52,32 +44,6 @@ std::string mount_text(const std::string& directory, const std::string& device_n
     }
   }
   return best;
-}
-
-struct BlockDevice {
-  std::string name;  // of the whole drive; empty: not on one
-  std::string text;
-};
-
-BlockDevice block_device(const std::string& device_number) {
-  std::error_code error;
-  fs::path device = fs::canonical("/sys/dev/block/" + device_number, error);
-  if (error) return {};
-  if (fs::exists(device / "partition")) device = device.parent_path();
-  BlockDevice found{.name = device.filename().string(), .text = ""};
-  found.text = found.name;
-  if (const std::string model = first_line(device / "device/model"); !model.empty())
-    found.text += " (" + model + ")";
-  // A paravirtual drive says it rotates, whatever is behind it.
-  if (found.name.rfind("vd", 0) == 0) {
-    found.text += ", virtual";
-  } else {
-    found.text += first_line(device / "queue/rotational") == "1" ? ", rotational" : ", not rotational";
-  }
-  for (const auto& slave : fs::directory_iterator(device / "slaves", error)) {
-    found.text += ", over " + slave.path().filename().string();
-  }
-  return found;
 }
 
 Check check_direct(const std::string& path) {
@@ -126,12 +92,11 @@ Check check_device(const std::string& path, std::map<std::string, std::string>& 
     return {name, CheckStatus::kMissing, status_from_errno(errno, "stat " + path).message(),
             "name a directory"};
   }
-  const std::string number = fmt::format("{}:{}", major(information.st_dev), minor(information.st_dev));
-  const BlockDevice device = block_device(number);
-  const std::string mount = mount_text(path, number);
+  const BlockDevice device = find_block_device(path);
+  const std::string mount = mount_text(path, device.number);
   const std::string detail =
       mount + "; " + (device.name.empty() ? "no block device of its own" : device.text);
-  const auto [other, first] = taken.emplace(device.name.empty() ? number : device.name, path);
+  const auto [other, first] = taken.emplace(device.name.empty() ? device.number : device.name, path);
   if (!first) {
     return {name, CheckStatus::kDegraded, detail + "; the same drive as " + other->second,
             "give each drive one directory: two on one drive share its speed"};

@@ -30,6 +30,8 @@ int main(int argc, char** argv) {
   add_nvme_command(app, chosen);
   add_bench_command(app, chosen);
   add_train_command(app, chosen);
+  add_inspect_command(app, chosen);
+  add_verify_command(app, chosen);
 
   try {
     app.parse(argc, argv);
@@ -42,5 +44,5 @@ int main(int argc, char** argv) {
     return exit_code(result.status().code());
   }
   if (json) std::cout << result->dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
-  return std::cout.good() ? 0 : kFailed;
+  return std::cout.good() && result->value("ok", true) ? 0 : kFailed;
 }

@@ -1,7 +1,11 @@
+#include <unistd.h>
+
 #include <set>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "made_store.hpp"
 #include "run_command.hpp"
 
 namespace sluice::tools {
@@ -24,7 +28,7 @@ TEST(Doctor, EachCheckHasAStatusAndARemedyUnlessItIsOk) {
        {"io_uring", "huge pages", "memory", "control group", "CPUs", "NUMA", "instruction sets"}) {
     EXPECT_EQ(names.count(name), 1U) << name;
   }
-  for (const std::string name : {"drive of ", "direct I/O on ", "space on "}) {
+  for (const std::string name : {"drive of ", "direct I/O on ", "space on ", "stores in "}) {
     EXPECT_EQ(names.count(name + directory.path()), 1U) << name;
   }
   EXPECT_TRUE(directory.names().empty());
@@ -39,6 +43,35 @@ TEST(Doctor, TwoDirectoriesOnOneDriveAreDegraded) {
     if (check.at("name") == "drive of " + second.path()) status = check.at("status").get<std::string>();
   }
   EXPECT_EQ(status, "degraded");
+}
+
+TEST(Doctor, SaysOfEachStoreWhatACrashWouldCost) {
+  const ScratchDirectory directory;
+  const auto check = [&] {
+    const auto report = run_command({"doctor", "--json", "--dir", directory.path()}).json();
+    for (const auto& one : report.at("checks")) {
+      if (one.at("name") == "stores in " + directory.path()) return one;
+    }
+    return nlohmann::json();
+  };
+  const auto expect = [&](const char* status, const std::string& detail) {
+    const nlohmann::json found = check();
+    EXPECT_EQ(found.at("status"), status) << found;
+    EXPECT_THAT(found.at("detail").get<std::string>(), testing::HasSubstr(detail));
+  };
+  expect("ok", "none");
+  {
+    MadeStore scratch({directory.path()}, 0);
+    expect("degraded", "a crash loses all of it; in use by process " + std::to_string(getpid()));
+    scratch.close();
+  }
+  MadeStore durable({directory.path()}, 1);
+  expect("degraded", "nothing is committed yet");
+  durable.step();
+  const std::uint64_t number = durable.commit();
+  expect("ok", "commit " + std::to_string(number) + " after step 1");
+  durable.close();
+  expect("ok", "not in use");
 }
 
 TEST(Doctor, DirectoryThatCannotBeUsedIsMissingWithItsReason) {

@@ -2,10 +2,14 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <ctime>
 #include <filesystem>
 #include <stdexcept>
 
@@ -22,6 +26,23 @@ bool read_some(int fd, std::string& text) {
   return count > 0;
 }
 
+/// Waits for output, at most to the end of the process's life, and then kills it.
+/// Returns: of how many streams something has come.
+int poll_until_killed(std::array<pollfd, 2>& streams, pid_t process,
+                      std::chrono::steady_clock::time_point start,
+                      std::optional<std::chrono::steady_clock::duration>& life) {
+  if (!life) return poll(streams.data(), streams.size(), -1);
+  const auto left = start + *life - std::chrono::steady_clock::now();
+  const auto left_ns = std::max<std::int64_t>(0, std::chrono::nanoseconds(left).count());
+  const timespec patience = {.tv_sec = left_ns / 1'000'000'000, .tv_nsec = left_ns % 1'000'000'000};
+  const int ready = ppoll(streams.data(), streams.size(), &patience, nullptr);
+  if (std::chrono::steady_clock::now() - start >= *life) {
+    kill(process, SIGKILL);
+    life.reset();
+  }
+  return ready;
+}
+
 }  // namespace
 
 nlohmann::json CommandResult::json() const {
@@ -31,7 +52,8 @@ nlohmann::json CommandResult::json() const {
 }
 
 CommandResult run_command(const std::vector<std::string>& arguments,
-                          const std::function<void(pid_t, const std::string&)>& on_errors) {
+                          const std::function<void(pid_t, const std::string&)>& on_errors,
+                          std::optional<std::chrono::steady_clock::duration> life) {
   std::vector<char*> argv = {const_cast<char*>(SLUICE_COMMAND)};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
@@ -51,8 +73,9 @@ CommandResult run_command(const std::vector<std::string>& arguments,
 
   CommandResult result;
   std::array<pollfd, 2> streams = {pollfd{out[0], POLLIN, 0}, pollfd{err[0], POLLIN, 0}};
+  const auto start = std::chrono::steady_clock::now();
   while (streams[0].fd >= 0 || streams[1].fd >= 0) {
-    poll(streams.data(), streams.size(), -1);
+    if (poll_until_killed(streams, child, start, life) == 0) continue;
     if (streams[0].revents != 0 && !read_some(streams[0].fd, result.output)) streams[0].fd = -1;
     if (streams[1].revents != 0) {
       if (!read_some(streams[1].fd, result.errors)) {
@@ -65,7 +88,9 @@ CommandResult run_command(const std::vector<std::string>& arguments,
   close(out[0]);
   close(err[0]);
   int status = 0;
-  waitpid(child, &status, 0);
+  rusage usage = {};
+  wait4(child, &status, 0, &usage);
+  result.peak_rss_bytes = static_cast<std::uint64_t>(usage.ru_maxrss) << 10;
   result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   return result;
 }

@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <fstream>
@@ -7,8 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "run_command.hpp"
 #include "support/temporary_directory.hpp"
 #include "tools/command.hpp"
+#include "tools/store_view.hpp"
 #include "trainer/text.hpp"
 #include "trainer/trainer.hpp"
 
@@ -46,15 +49,25 @@ class TrainCommand : public ::testing::Test {
 TEST_F(TrainCommand, JsonHasTheFieldsOfItsContract) {
   const auto json = run({"--dir", drive_.path(), "--host-memory", "2x"});
   ASSERT_TRUE(json.ok()) << json.status().to_string();
-  for (const char* field :
-       {"losses", "weights_xxh3", "state_xxh3", "resumed_from_step", "state_bytes", "peak_rss_bytes",
-        "hugetlb_bytes", "reserved_bytes", "trainer_bytes", "step_seconds", "stall_s", "validation_loss",
-        "unigram_entropy", "sample", "backend", "isa", "direct", "fallbacks"}) {
+  for (const char* field : {"losses",          "weights_xxh3",
+                            "state_xxh3",      "resumed_from_step",
+                            "state_bytes",     "peak_rss_bytes",
+                            "hugetlb_bytes",   "reserved_bytes",
+                            "trainer_bytes",   "step_seconds",
+                            "stall_s",         "validation_loss",
+                            "unigram_entropy", "sample",
+                            "backend",         "isa",
+                            "direct",          "fallbacks",
+                            "user_bytes_xxh3", "commits",
+                            "commit_wait_s",   "steps_since_commit",
+                            "crash_cost",      "differences"}) {
     EXPECT_TRUE(json->contains(field)) << field;
   }
   EXPECT_EQ(json->at("losses").size(), 2U);
   EXPECT_EQ(json->at("state_xxh3").get<std::string>().size(), 16U);
   EXPECT_TRUE(json->at("resumed_from_step").is_null());
+  EXPECT_TRUE(json->at("user_bytes_xxh3").is_null());
+  EXPECT_EQ(json->at("commits"), 0);
   EXPECT_EQ(json->at("sample").get<std::string>().size(), 3U);
   EXPECT_GE(json->at("peak_rss_bytes").get<std::uint64_t>(), json->at("trainer_bytes").get<std::uint64_t>());
 }
@@ -77,7 +90,78 @@ TEST_F(TrainCommand, BadValuesEndInParsing) {
   EXPECT_THROW((void)run({"--backend", "magic"}), CLI::ValidationError);
   EXPECT_THROW((void)run({"--steps", "-1"}), CLI::ParseError);
   EXPECT_THROW((void)run({"--resume"}), CLI::ParseError);
+  EXPECT_THROW((void)run({"--dir", drive_.path(), "--resume"}), CLI::ParseError);
+  EXPECT_THROW((void)run({"--dir", drive_.path(), "--keep-commits", "2"}), CLI::ParseError);
+  EXPECT_THROW((void)run({"--commit-every", "1"}), CLI::ParseError) << "without a directory";
+  for (const std::vector<std::string>& bad : {std::vector<std::string>{"--commit-every", "0"},
+                                              {"--commit-every", "-1"},
+                                              {"--commit-every", "1", "--keep-commits", "0"},
+                                              {"--commit-every", "1", "--keep-commits", "16"},
+                                              {"--commit-every", "1", "--resume-from", "0"},
+                                              {"--commit-every", "1", "--recover-dir", "/no/such/place"}}) {
+    std::vector<std::string> arguments = {"--dir", drive_.path()};
+    arguments.insert(arguments.end(), bad.begin(), bad.end());
+    EXPECT_THROW((void)run(arguments), CLI::ParseError) << ::testing::PrintToString(bad);
+  }
   EXPECT_EQ(run({"--batch", "0"}).status().code(), Code::kInvalidArgument);
+}
+
+TEST_F(TrainCommand, ResumedRunReportsWhatAnUndisturbedOneDoes) {
+  const std::vector<std::string> commits = {"--dir", drive_.path(),    "--commit-every",
+                                            "1",     "--keep-commits", "2"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), commits.begin(), commits.end());
+    return run(more);
+  };
+  const auto whole = with({"--resume"});
+  ASSERT_TRUE(whole.ok()) << whole.status().to_string();
+  EXPECT_TRUE(whole->at("resumed_from_step").is_null()) << "there was no commit";
+  EXPECT_EQ(whole->at("commits"), 2);
+  EXPECT_EQ(whole->at("steps_since_commit"), 0);
+  EXPECT_EQ(whole->at("user_bytes_xxh3").get<std::string>().size(), 16U);
+  EXPECT_GT(whole->at("moved_bytes").at("commit_records_written").get<std::uint64_t>(), 0U);
+
+  const auto refused = with({});
+  EXPECT_EQ(refused.status().code(), Code::kAlreadyExists) << refused.status().to_string();
+  EXPECT_THAT(refused.status().message(), HasSubstr("--resume"));
+
+  const auto views = look_at_stores({drive_.path()});
+  ASSERT_TRUE(views.ok());
+  const std::uint64_t newest = views->front().commits.back().number;
+  const auto finished = with({"--resume"});
+  ASSERT_TRUE(finished.ok()) << finished.status().to_string();
+  EXPECT_EQ(finished->at("resumed_from_step"), 2);
+  EXPECT_TRUE(finished->at("step_seconds").is_null()) << "nothing was left to train";
+  const auto half = with({"--resume-from", std::to_string(newest - 1)});
+  ASSERT_TRUE(half.ok()) << half.status().to_string();
+  EXPECT_EQ(half->at("resumed_from_step"), 1);
+  for (const auto* resumed : {&*finished, &*half}) {
+    for (const char* field :
+         {"losses", "state_xxh3", "weights_xxh3", "user_bytes_xxh3", "validation_loss", "sample"})
+      EXPECT_EQ(resumed->at(field), whole->at(field)) << field;
+  }
+}
+
+TEST_F(TrainCommand, InterruptedRunCommitsTheStepUnderWayAndSaysSo) {
+  const std::vector<std::string> arguments = {"train",          "--json",      "--text",           text_,
+                                              "--dir",          drive_.path(), "--steps",          "100000",
+                                              "--layers",       "1",           "--width",          "64",
+                                              "--heads",        "2",           "--context",        "16",
+                                              "--sample",       "0",           "--validate",       "0",
+                                              "--commit-every", "100000",      "--chunk-elements", "16384"};
+  bool sent = false;
+  const CommandResult stopped = run_command(arguments, [&sent](pid_t process, const std::string& errors) {
+    if (sent || errors.find("loss") == std::string::npos) return;
+    sent = true;
+    kill(process, SIGINT);
+  });
+  EXPECT_EQ(stopped.exit_code, 130) << stopped.errors;
+  EXPECT_THAT(stopped.errors, HasSubstr("are in commit"));
+  const auto views = look_at_stores({drive_.path()});
+  ASSERT_TRUE(views.ok()) << views.status().to_string();
+  ASSERT_FALSE(views->front().commits.empty());
+  EXPECT_THAT(stopped.errors, HasSubstr("steps 1 to " + std::to_string(views->front().commits.back().steps) +
+                                        " are in commit"));
 }
 
 }  // namespace
