@@ -22,5 +22,7 @@ void add_bench_command(CLI::App& app, Command& chosen);
 void add_train_command(CLI::App& app, Command& chosen);
 void add_inspect_command(CLI::App& app, Command& chosen);
 void add_verify_command(CLI::App& app, Command& chosen);
+void add_export_command(CLI::App& app, Command& chosen);
+void add_import_command(CLI::App& app, Command& chosen);
 
 }  // namespace sluice::tools

@@ -32,6 +32,8 @@ int main(int argc, char** argv) {
   add_train_command(app, chosen);
   add_inspect_command(app, chosen);
   add_verify_command(app, chosen);
+  add_export_command(app, chosen);
+  add_import_command(app, chosen);
 
   try {
     app.parse(argc, argv);
