@@ -26,7 +26,12 @@ endif()
 run(${CMAKE_COMMAND} -S ${SOURCE}/tests/package/consumer -B ${work}/build -G ${GENERATOR} -D CMAKE_CXX_COMPILER=${COMPILER}
     -D CMAKE_PREFIX_PATH=${prefix} -D CMAKE_CXX_FLAGS=${flags} -D EXAMPLE=${example})
 run(${CMAKE_COMMAND} --build ${work}/build)
+# Twice: the second run goes on from the first one's commit.
 run(${work}/build/embed ${work}/run)
+execute_process(COMMAND ${work}/build/embed ${work}/run OUTPUT_VARIABLE said COMMAND_ERROR_IS_FATAL ANY)
+if(NOT said MATCHES "going on after step 10\n.*step 20: ")
+  message(FATAL_ERROR "the example did not go on from its commit:\n${said}")
+endif()
 if(EXISTS ${prefix}/bin/sluice)
   run(${prefix}/bin/sluice --version)
 endif()
@@ -38,7 +43,7 @@ execute_process(COMMAND nm --dynamic --demangle --defined-only ${library} OUTPUT
 if(NOT symbols MATCHES "sluice::Engine::create")
   message(FATAL_ERROR "${library} does not export sluice::Engine::create")
 endif()
-if(symbols MATCHES "[TB] (sluice::(io|kernels|plan|memory|device|comm|store|engine)::[^\n]*)")
+if(symbols MATCHES "[TB] (sluice::(io|kernels|plan|memory|device|comm|store|formats|engine)::[^\n]*)")
   message(FATAL_ERROR "${library} exports ${CMAKE_MATCH_1}")
 endif()
 

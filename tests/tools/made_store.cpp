@@ -22,7 +22,8 @@ T take(Result<T> result) {
 EngineOptions MadeStore::options(std::vector<std::string> directories, std::uint32_t keep_commits) {
   EngineOptions options;
   options.directories = std::move(directories);
-  options.host_budget_bytes = 4 << 20;
+  // A scratch store is made for what does not fit alone.
+  options.host_budget_bytes = keep_commits == 0 ? 1 << 20 : 4 << 20;
   options.device_budget_bytes = kUnlimited;
   options.chunk_elements = 16 << 10;
   options.keep_commits = keep_commits;

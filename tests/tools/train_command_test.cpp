@@ -107,8 +107,8 @@ TEST_F(TrainCommand, BadValuesEndInParsing) {
 }
 
 TEST_F(TrainCommand, ResumedRunReportsWhatAnUndisturbedOneDoes) {
-  const std::vector<std::string> commits = {"--dir", drive_.path(),    "--commit-every",
-                                            "1",     "--keep-commits", "2"};
+  const std::vector<std::string> commits = {"--dir",          drive_.path(), "--commit-every", "1",
+                                            "--keep-commits", "2",           "--host-memory",  "unlimited"};
   const auto with = [&](std::vector<std::string> more) {
     more.insert(more.begin(), commits.begin(), commits.end());
     return run(more);
@@ -148,7 +148,8 @@ TEST_F(TrainCommand, InterruptedRunCommitsTheStepUnderWayAndSaysSo) {
                                               "--layers",       "1",           "--width",          "64",
                                               "--heads",        "2",           "--context",        "16",
                                               "--sample",       "0",           "--validate",       "0",
-                                              "--commit-every", "100000",      "--chunk-elements", "16384"};
+                                              "--commit-every", "100000",      "--chunk-elements", "16384",
+                                              "--host-memory",  "unlimited"};
   bool sent = false;
   const CommandResult stopped = run_command(arguments, [&sent](pid_t process, const std::string& errors) {
     if (sent || errors.find("loss") == std::string::npos) return;
@@ -159,6 +160,7 @@ TEST_F(TrainCommand, InterruptedRunCommitsTheStepUnderWayAndSaysSo) {
   EXPECT_THAT(stopped.errors, HasSubstr("are in commit"));
   const auto views = look_at_stores({drive_.path()});
   ASSERT_TRUE(views.ok()) << views.status().to_string();
+  ASSERT_FALSE(views->empty());
   ASSERT_FALSE(views->front().commits.empty());
   EXPECT_THAT(stopped.errors, HasSubstr("steps 1 to " + std::to_string(views->front().commits.back().steps) +
                                         " are in commit"));

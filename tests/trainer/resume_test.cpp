@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <tuple>
+#include <utility>
 
 #include "support/temporary_directory.hpp"
 #include "trainer/text.hpp"
@@ -62,7 +64,11 @@ class ResumeTest : public ::testing::Test {
     return report.ok() ? *report : TrainReport{};
   }
   const TrainReport& undisturbed() {
-    if (!undisturbed_) undisturbed_ = finish(options(1, "other"));
+    if (!undisturbed_) {
+      const auto said = std::pair(start_, steps_done_);
+      undisturbed_ = finish(options(1, "other"));
+      std::tie(start_, steps_done_) = said;
+    }
     return *undisturbed_;
   }
 
