@@ -14,6 +14,8 @@
 
 namespace sluice {
 
+struct Recovered;
+
 /// First values of a parameter, computed in seal() on its thread.
 struct Zeros {};
 struct Constant {
@@ -86,6 +88,10 @@ struct EngineOptions {
   OnExisting existing = OnExisting::kRecover;
   std::uint64_t recover_commit = 0;  ///< the number to go on from; 0: the newest
   RecoveryOptions recovery = {};
+  /// Called by seal() with what it is about to go on from, before anything of any store is changed; an error ends seal()
+  /// with it and leaves every store as it was. Null: anything is accepted. Threads: that of seal().
+  std::function<Status(const Recovered&)> accept = {};
+  std::uint64_t first_step = 0;  ///< finished steps that the first values stand for, for state from elsewhere
   /// Where drives of the old store are that are not among `directories`; only read, and emptied of it when a new store
   /// holds its state.
   std::vector<std::string> recover_directories = {};

@@ -39,17 +39,14 @@ Result<std::shared_ptr<CommitState>> Core::commit(std::span<const std::byte> use
     }
     SLUICE_RETURN_IF_ERROR(loop().call([&](Ticket& ticket) {
       state->number = running_->commits->begin(
-          {user_bytes.begin(), user_bytes.end()}, std::move(refusal),
+          {.user_bytes = {user_bytes.begin(), user_bytes.end()},
+           .refusal = std::move(refusal),
+           .waits = mode == CommitMode::kWait ? CallerWaits::kYes : CallerWaits::kNo},
           [this, state](const CommitResult& result) { conclude_commit(state, result); });
       loop().complete(ticket, {});
     }));
   }
-  Status status;
-  if (mode == CommitMode::kWait) {
-    status = wait(state);
-    std::lock_guard lock(mutex_);
-    if (unreported_ == state) unreported_.reset();
-  }
+  const Status status = mode == CommitMode::kWait ? wait(state) : Status();
   state_.counters.commit_wait_ns += static_cast<std::uint64_t>(parts_.now_ns() - begin_ns);
   if (!status.ok()) return status;
   return state;
@@ -57,26 +54,34 @@ Result<std::shared_ptr<CommitState>> Core::commit(std::span<const std::byte> use
 
 void Core::conclude_commit(const std::shared_ptr<CommitState>& commit, const CommitResult& result) {
   Status status = result.status.with_context(fmt::format("commit {}", commit->number));
-  if (result.outcome == CommitOutcome::kBroken) (void)stick(status);
-  std::lock_guard lock(mutex_);
-  if (!status.ok()) unreported_ = commit;
-  commit->outcome = std::move(status);
+  const bool broken = result.outcome == CommitOutcome::kBroken;
+  {
+    std::lock_guard lock(mutex_);
+    if (broken && sticky_.ok()) sticky_ = status;
+    // Where all ranks wait in commit() it tells all of them.
+    if (!status.ok() && result.waits == CallerWaits::kNo) unreported_ = commit;
+    commit->outcome = status;
+  }
+  commits_concluded_.notify_all();
+  if (broken) (void)stick(std::move(status));
 }
 
 Status Core::wait(const std::shared_ptr<CommitState>& commit) {
   if (forked()) return Status(Code::kForked, "this engine belongs to the parent process");
-  if (!done(*commit)) {
-    const Call call(*this, Need::kSealed);
-    // close() waits for the commit, and what broke the engine may be the commit itself.
-    if (call.ok())
-      SLUICE_RETURN_IF_ERROR(loop().call(
-          [&](Ticket& ticket) { running_->commits->after([&] { loop().complete(ticket, {}); }); }));
-    else if (!done(*commit))
-      return call.status();
-  }
-  std::lock_guard lock(mutex_);
+  // A commit is concluded whatever becomes of the engine: close() waits for it too.
+  if (parts_.loop == LoopMode::kInline && !done(*commit))
+    SLUICE_RETURN_IF_ERROR(
+        loop().call([&](Ticket& ticket) { running_->commits->after([&] { loop().complete(ticket, {}); }); }));
+  std::unique_lock lock(mutex_);
+  commits_concluded_.wait(lock, [&] { return commit->outcome.has_value(); });
   if (unreported_ == commit && communicator_->world() == 1) unreported_.reset();
   return *commit->outcome;
+}
+
+bool Core::done(const CommitState& commit) const {
+  if (forked()) return true;  // nothing goes on here
+  std::lock_guard lock(mutex_);
+  return commit.outcome.has_value();
 }
 
 Result<double> Core::flush_twice() {
@@ -86,17 +91,14 @@ Result<double> Core::flush_twice() {
   std::lock_guard no_access(access_mutex_);
   SLUICE_RETURN_IF_ERROR(between_passes());
   const std::int64_t begin_ns = parts_.now_ns();
-  SLUICE_RETURN_IF_ERROR(loop().call([&](Ticket& ticket) {
+  Status flushed = loop().call([&](Ticket& ticket) {
     running_->commits->after([&] {
       running_->commits->flush_twice([&](Status status) { loop().complete(ticket, std::move(status)); });
     });
-  }));
+  });
+  // What the drives kept is not known, as after a commit's.
+  if (!flushed.ok()) return stick(std::move(flushed));
   return static_cast<double>(parts_.now_ns() - begin_ns) * 1e-9;
-}
-
-bool Core::done(const CommitState& commit) const {
-  std::lock_guard lock(mutex_);
-  return commit.outcome.has_value();
 }
 
 }  // namespace sluice::engine

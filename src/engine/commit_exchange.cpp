@@ -8,6 +8,17 @@
 #include "memory/thread.hpp"
 
 namespace sluice::engine {
+namespace {
+
+/// What a rank says. Shape: exchanged as bytes.
+struct Word {
+  std::uint64_t outcome = 0;
+  std::uint64_t waits = 0;
+  std::uint64_t number = 0;
+  std::uint64_t steps = 0;
+};
+
+}  // namespace
 
 CommitExchange::CommitExchange(std::shared_ptr<Communicator> communicator,
                                std::function<void(std::function<void()>)> post)
@@ -38,20 +49,43 @@ void CommitExchange::run(CommitResult own, std::function<void(CommitResult)> don
   changed_.notify_all();
 }
 
-CommitResult CommitExchange::exchange(CommitResult own) {
-  std::vector<std::byte> outcomes(communicator_->world());
-  outcomes[communicator_->rank()] = static_cast<std::byte>(own.outcome);
-  const GatheredShards shards{outcomes.data(), 1};
+void CommitExchange::abort(const Status& cause) const {
+  if (communicator_->world() > 1) communicator_->abort(cause);
+}
+
+CommitResult CommitExchange::exchange(CommitResult own) const {
+  std::vector<Word> words(communicator_->world());
+  words[communicator_->rank()] = {.outcome = static_cast<std::uint64_t>(own.outcome),
+                                  .waits = static_cast<std::uint64_t>(own.waits),
+                                  .number = own.identity.number,
+                                  .steps = own.identity.steps};
+  const GatheredShards shards{reinterpret_cast<std::byte*>(words.data()), sizeof(Word)};
   Status gathered = communicator_->all_gather({&shards, 1});
   // Whether the others hold the commit cannot be known any more.
-  if (!gathered.ok())
-    return {CommitOutcome::kBroken, own.status.ok() ? std::move(gathered) : std::move(own.status)};
-  for (std::uint32_t rank = 0; rank < outcomes.size(); ++rank) {
-    const auto outcome = static_cast<CommitOutcome>(outcomes[rank]);
+  if (!gathered.ok()) {
+    own.outcome = CommitOutcome::kBroken;
+    if (own.status.ok()) own.status = std::move(gathered);
+    return own;
+  }
+  for (std::uint32_t rank = 0; rank < words.size(); ++rank) {
+    const Word& word = words[rank];
+    if (word.waits == static_cast<std::uint64_t>(CallerWaits::kNo)) own.waits = CallerWaits::kNo;
+    if (word.number != own.identity.number || word.steps != own.identity.steps) {
+      own.outcome = CommitOutcome::kBroken;
+      own.status =
+          Status(Code::kFailedPrecondition,
+                 fmt::format("rank {} makes commit {} after step {}, this rank commit {} after step {}: "
+                             "calls must come in the same order on all ranks",
+                             rank, word.number, word.steps, own.identity.number, own.identity.steps));
+      continue;
+    }
+    const auto outcome = static_cast<CommitOutcome>(word.outcome);
     if (outcome <= own.outcome) continue;
-    const char* const how =
-        outcome == CommitOutcome::kBroken ? "could not make it durable" : "could not write it";
-    own = {outcome, Status(Code::kAborted, fmt::format("rank {} {}", rank, how))};
+    own.outcome = outcome;
+    own.status = Status(
+        Code::kAborted,
+        fmt::format("rank {} {}", rank,
+                    outcome == CommitOutcome::kBroken ? "could not make it durable" : "could not write it"));
   }
   return own;
 }

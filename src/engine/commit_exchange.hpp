@@ -20,10 +20,21 @@ enum class CommitOutcome : std::uint8_t {
   kBroken,   ///< what the drives kept is not known: nothing may be written any more
 };
 
+/// Whether a commit's caller waits in commit() itself and hears there how it went.
+enum class CallerWaits : std::uint8_t { kNo, kYes };
+
+/// What ranks must agree on before their commits are one.
+struct CommitIdentity {
+  std::uint64_t number = 0;
+  std::uint64_t steps = 0;
+};
+
 /// How a commit went, and why where it failed.
 struct CommitResult {
   CommitOutcome outcome = CommitOutcome::kDurable;
-  Status status;
+  Status status = {};
+  CommitIdentity identity = {};
+  CallerWaits waits = CallerWaits::kNo;  ///< of all ranks: kYes where all do
 };
 
 /// The ranks tell each other how a commit went, on a communicator of its own and with several ranks on a thread of
@@ -40,16 +51,21 @@ class CommitExchange {
   /// Errors: kResourceExhausted when the system has no thread to give.
   Status start();
 
-  /// `done` has, on the loop, this rank's result or the worse one of another rank. One at a time.
+  /// `done` has, on the loop, this rank's result or the worse one of another rank; kBroken where ranks bring
+  /// different commits. One at a time.
   /// Threads: the loop's.
   void run(CommitResult own, std::function<void(CommitResult)> done);
+
+  /// Ends the peers' exchanges with `cause`: this rank takes part in none any more.
+  /// Threads: any.
+  void abort(const Status& cause) const;
 
  private:
   struct Job {
     CommitResult own;
     std::function<void(CommitResult)> done;
   };
-  CommitResult exchange(CommitResult own);
+  CommitResult exchange(CommitResult own) const;
   void work();
 
   const std::shared_ptr<Communicator> communicator_;

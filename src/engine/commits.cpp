@@ -27,17 +27,16 @@ void Commits::adopt(const std::vector<store::HeldCommit>& kept) {
   if (!kept_.empty()) next_number_ = kept_.back().number + 1;
 }
 
-std::uint64_t Commits::begin(std::vector<std::byte> user_bytes, Status refusal,
-                             std::function<void(CommitResult)> done) {
+std::uint64_t Commits::begin(Request request, std::function<void(CommitResult)> done) {
   in_flight_ = true;
   begin_ns_ = options_.now_ns();
   done_ = std::move(done);
-  result_ = {};
-  transfer_failure_ = {};
   const std::uint64_t number = next_number_++;
+  result_ = {.identity = {.number = number, .steps = state_.step}, .waits = request.waits};
+  transfer_failure_ = {};
   retained_.assign(state_.chunks.size(), false);
-  if (!refusal.ok()) {
-    result_ = {CommitOutcome::kDropped, std::move(refusal)};
+  if (!request.refusal.ok()) {
+    drop(std::move(request.refusal));
     exchange();
     return number;
   }
@@ -52,7 +51,7 @@ std::uint64_t Commits::begin(std::vector<std::byte> user_bytes, Status refusal,
              .groups = {},
              .step_counts = {},
              .chunks = std::vector<store::CommittedChunk>(state_.chunks.size()),
-             .user_bytes = std::move(user_bytes)};
+             .user_bytes = std::move(request.user_bytes)};
   for (const Group& group : state_.registry.groups())
     record_.groups.push_back({group.options.name, group.options.optimizer});
   for (const Tensor& tensor : state_.registry.tensors()) record_.step_counts.push_back(tensor.step_count);
@@ -71,12 +70,15 @@ std::uint64_t Commits::begin(std::vector<std::byte> user_bytes, Status refusal,
 void Commits::take_stored(std::uint32_t chunk) {
   const Chunk& of = state_.chunks[chunk];
   Status retained = state_.store->retain_slot(chunk, *of.current);
-  if (!retained.ok()) {
-    if (result_.status.ok()) result_ = {CommitOutcome::kDropped, std::move(retained)};
-    return;
-  }
+  if (!retained.ok()) return drop(std::move(retained));
   retained_[chunk] = true;
   record_.chunks[chunk] = {*of.current, of.checksums};
+}
+
+void Commits::drop(Status cause) {
+  if (cause.ok() || !result_.status.ok()) return;
+  result_.outcome = CommitOutcome::kDropped;
+  result_.status = std::move(cause);
 }
 
 void Commits::save_more() {
@@ -93,17 +95,22 @@ void Commits::save_more() {
 }
 
 void Commits::save(std::uint32_t chunk) {
-  const Result<io::Place> slot = take_slot(chunk);
+  // What its slot holds is outdated: unless a commit names it, it is as good as free.
+  Chunk& of = state_.chunks[chunk];
+  if (of.current && !state_.store->slot_shared(chunk, *of.current)) {
+    state_.store->release_slot(chunk, *of.current);
+    of.current.reset();
+  }
+  const Result<io::Place> slot = take_slot(chunk, InPlace::kNo);
   if (!slot.ok()) {
     --saves_;
     return saved(chunk, slot.status());
   }
   const PlaneRange all{0, state_.class_of(chunk).planes.size()};
-  hash_planes(state_, chunk, all, state_.chunks[chunk].resident,
-              [this, chunk, slot = *slot](const PlaneChecksums& checksums) {
-                record_.chunks[chunk].checksums = checksums;
-                write_saved(chunk, slot);
-              });
+  hash_planes(state_, chunk, all, of.resident, [this, chunk, slot = *slot](const PlaneChecksums& checksums) {
+    record_.chunks[chunk].checksums = checksums;
+    write_saved(chunk, slot);
+  });
 }
 
 void Commits::write_saved(std::uint32_t chunk, io::Place slot) {
@@ -125,7 +132,7 @@ void Commits::write_saved(std::uint32_t chunk, io::Place slot) {
 }
 
 void Commits::saved(std::uint32_t chunk, Status status) {
-  if (!status.ok() && result_.status.ok()) result_ = {CommitOutcome::kDropped, std::move(status)};
+  drop(std::move(status));
   saving_[chunk] = false;
   std::vector<std::function<void()>> ready;
   std::erase_if(save_waiters_, [&](auto& waiter) {
@@ -185,14 +192,19 @@ void Commits::finished(io::Transfer& transfer) {
 }
 
 void Commits::exchange() {
-  if (!transfer_failure_.ok()) result_ = {CommitOutcome::kBroken, transfer_failure_};
+  if (!transfer_failure_.ok()) {
+    result_.outcome = CommitOutcome::kBroken;
+    result_.status = transfer_failure_;
+  }
   options_.exchange->run(std::move(result_), [this](CommitResult result) { agreed(std::move(result)); });
 }
 
 void Commits::agreed(CommitResult result) {
   result_ = std::move(result);
   if (result_.outcome == CommitOutcome::kDurable) return keep();
-  // What a broken commit may have made durable is never written over; a dropped one has no claim on its slots.
+  // What a broken commit may have made durable is never written over, and stays for the next run to look at; a
+  // dropped one has no claim on its slots.
+  if (result_.outcome == CommitOutcome::kBroken) state_.store->keep();
   if (result_.outcome == CommitOutcome::kDropped)
     for (std::uint32_t chunk = 0; chunk < state_.chunks.size(); ++chunk)
       if (retained_[chunk]) state_.store->release_slot(chunk, record_.chunks[chunk].place);
@@ -234,7 +246,8 @@ void Commits::conclude() {
   in_flight_ = false;
   state_.counters.commit_ns += static_cast<std::uint64_t>(options_.now_ns() - begin_ns_);
   std::exchange(done_, nullptr)(result_);
-  for (auto& [chunk, ready] : std::exchange(slot_waiters_, {})) ready(take_slot(chunk));
+  for (const SlotWaiter& waiter : std::exchange(slot_waiters_, {}))
+    waiter.ready(take_slot(waiter.chunk, waiter.in_place));
   end_stall();
   for (const auto& then : std::exchange(after_, {})) then();
 }
@@ -250,7 +263,9 @@ void Commits::after(std::function<void()> then) {
   after_.push_back(std::move(then));
 }
 
-Result<io::Place> Commits::take_slot(std::uint32_t chunk) {
+Result<io::Place> Commits::take_slot(std::uint32_t chunk, InPlace in_place) {
+  const std::optional<io::Place>& current = state_.chunks[chunk].current;
+  if (in_place == InPlace::kAllowed && !state_.store->slot_shared(chunk, *current)) return *current;
   if (const std::optional<io::Place> slot = state_.store->acquire_slot(chunk)) return *slot;
   const std::string what = "a slot for " + state_.describe(chunk);
   if (!state_.stepped(chunk)) {
@@ -262,15 +277,11 @@ Result<io::Place> Commits::take_slot(std::uint32_t chunk) {
                              : result_.status.with_context(what);
 }
 
-void Commits::acquire_slot(std::uint32_t chunk, SlotReady ready) {
-  Result<io::Place> slot = take_slot(chunk);
+void Commits::find_target(std::uint32_t chunk, InPlace in_place, SlotReady ready) {
+  Result<io::Place> slot = take_slot(chunk, in_place);
   if (slot.ok() || !in_flight_ || !state_.stepped(chunk)) return ready(std::move(slot));
   begin_stall();
-  slot_waiters_.emplace_back(chunk, std::move(ready));
-}
-
-bool Commits::may_overwrite(std::uint32_t chunk) const {
-  return !state_.store->slot_shared(chunk, *state_.chunks[chunk].current);
+  slot_waiters_.push_back({chunk, in_place, std::move(ready)});
 }
 
 void Commits::when_saved(std::uint32_t chunk, std::function<void()> then) {

@@ -40,22 +40,27 @@ class Commits {
   /// The number that the next commit gets.
   void number_from(std::uint64_t number) { next_number_ = number; }
 
-  /// Begins a commit of the state as it is. With a `refusal` it fails as dropped without writing, so that ranks whose
-  /// callers did better hear of it. Requires: none is in flight. Returns: its number.
-  std::uint64_t begin(std::vector<std::byte> user_bytes, Status refusal,
-                      std::function<void(CommitResult)> done);
+  /// A call of commit().
+  struct Request {
+    std::vector<std::byte> user_bytes = {};
+    Status refusal =
+        {};  ///< of its caller: the commit is dropped without writing, ranks that did better hear of it
+    CallerWaits waits = CallerWaits::kNo;
+  };
+  /// Begins a commit of the state as it is. Requires: none is in flight. Returns: its number.
+  std::uint64_t begin(Request request, std::function<void(CommitResult)> done);
   bool in_flight() const { return in_flight_; }
   /// Calls `then` when no commit is in flight: at once, or after the one that is.
   void after(std::function<void()> then);
 
-  /// A free slot for a chunk, at once or when the commit in flight is over; for a frozen chunk, which has a slot of its
-  /// own alone, at once a new one if need be.
-  /// Errors: the commit's failure, if it leaves none free; kResourceExhausted, kNoSpace where there is no room for a
-  /// new one.
+  /// Whether a record may be written over its own slot while no commit names that.
+  enum class InPlace : std::uint8_t { kNo, kAllowed };
   using SlotReady = std::function<void(Result<io::Place>)>;
-  void acquire_slot(std::uint32_t chunk, SlotReady ready);
-  /// Whether the chunk's current slot may be written over: no commit names it.
-  bool may_overwrite(std::uint32_t chunk) const;
+  /// Where a chunk's record may be written: its own slot or a free one, at once or when the commit in flight is over;
+  /// for a frozen chunk, which has a slot of its own alone, at once a new one if need be.
+  /// Errors: the commit's failure, if it leaves none free; kResourceExhausted, kNoSpace where there is no room
+  /// for a new one.
+  void find_target(std::uint32_t chunk, InPlace in_place, SlotReady ready);
   /// Calls `then` when the chunk's record in memory may change: no commit has still to write it.
   void when_saved(std::uint32_t chunk, std::function<void()> then);
 
@@ -80,6 +85,8 @@ class Commits {
   };
 
   void take_stored(std::uint32_t chunk);
+  /// Makes the commit in flight fail, unless it has failed already or `cause` is ok.
+  void drop(Status cause);
   void save_more();
   void save(std::uint32_t chunk);
   void write_saved(std::uint32_t chunk, io::Place slot);
@@ -107,7 +114,7 @@ class Commits {
   std::uint32_t free_place() const;
   void begin_stall();
   void end_stall();
-  Result<io::Place> take_slot(std::uint32_t chunk);
+  Result<io::Place> take_slot(std::uint32_t chunk, InPlace in_place);
   void look_at_copy(std::size_t version, std::uint32_t chunk, PlaneRange planes, std::byte* record,
                     std::function<void(std::string)> done);
 
@@ -137,7 +144,12 @@ class Commits {
 
   // Who waits for it.
   std::vector<std::function<void()>> after_;
-  std::vector<std::pair<std::uint32_t, SlotReady>> slot_waiters_;
+  struct SlotWaiter {
+    std::uint32_t chunk = 0;
+    InPlace in_place = InPlace::kNo;
+    SlotReady ready;
+  };
+  std::vector<SlotWaiter> slot_waiters_;
   std::vector<std::pair<std::uint32_t, std::function<void()>>> save_waiters_;
   std::optional<std::int64_t> stall_begin_ns_;
 };

@@ -98,16 +98,16 @@ Core::Call::Call(const Core& core, Need need, Hears hears) : core_(core) {
   std::lock_guard lock(core.mutex_);
   if (core.closed_)
     status_ = Status(Code::kFailedPrecondition, "the engine is closed");
-  else if (!core.sticky_.ok())
+  else if (!core.sticky_.ok()) {
     status_ = core.sticky_;
-  else if (need == Need::kSealed && !core.sealed_)
+    // A commit that broke the engine is told of with it.
+    if (hears == Hears::kFailures) core.unreported_.reset();
+  } else if (need == Need::kSealed && !core.sealed_)
     status_ = Status(Code::kFailedPrecondition, "the engine is not sealed yet");
   else if (need == Need::kNotSealed && core.sealed_)
     status_ = Status(Code::kFailedPrecondition, "the engine is sealed already");
   else
     ++core.calls_;
-  // A commit that broke the engine is told of with it.
-  if (!core.sticky_.ok() && hears == Hears::kFailures) core.unreported_.reset();
 }
 
 Core::Call::~Call() {
@@ -117,8 +117,12 @@ Core::Call::~Call() {
 }
 
 Status Core::stick(Status status) {
-  std::lock_guard lock(mutex_);
-  if (sticky_.ok()) sticky_ = status;
+  {
+    std::lock_guard lock(mutex_);
+    if (sticky_.ok()) sticky_ = status;
+  }
+  // This rank makes no commit any more: peers that are in one, or begin one, must not wait for it.
+  if (running_->commit_exchange) running_->commit_exchange->abort(status);
   return status;
 }
 
@@ -211,8 +215,11 @@ Status Core::close() {
   if (running_->loop) status = drain();
   running_->commit_exchange.reset();
   running_->loop.reset();
-  if (const auto failed = std::exchange(unreported_, nullptr); failed && status.ok())
-    status = *failed->outcome;
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto failed = std::exchange(unreported_, nullptr); failed && status.ok())
+      status = *failed->outcome;
+  }
   if (running_->store)
     if (Status closing = running_->store->close(); status.ok()) status = closing;
   // Frames and device memory stay until the last lease is dropped; files and threads are gone.

@@ -82,7 +82,9 @@ class Core : public std::enable_shared_from_this<Core> {
   Result<double> norm(std::uint64_t pass);
   Result<StepResult> step(std::uint64_t pass, std::optional<StepOptions> restated);
   Status end(std::uint64_t pass);
-  Status abort(std::uint64_t pass);
+  /// Whether a call can tell its caller of a failure.
+  enum class Hears : std::uint8_t { kFailures, kNothing };
+  Status abort(std::uint64_t pass, Hears hears = Hears::kFailures);
 
   Result<std::shared_ptr<CommitState>> commit(std::span<const std::byte> user_bytes, CommitMode mode);
   Status wait(const std::shared_ptr<CommitState>& commit);
@@ -181,8 +183,6 @@ class Core : public std::enable_shared_from_this<Core> {
 
   // core.cpp
   enum class Need : std::uint8_t { kOpen, kNotSealed, kSealed };
-  /// Whether a call can tell its caller of a failure.
-  enum class Hears : std::uint8_t { kFailures, kNothing };
   /// A call of the trainer's that is under way: close() waits for it, and none begins after close().
   class Call {
    public:
@@ -217,18 +217,24 @@ class Core : public std::enable_shared_from_this<Core> {
   Status open_store(SealReport& report);
   Status find_stores();
   Status choose_store();
-  Status remove_other_stores();
+  void set_chosen_apart();
   bool can_go_on_in_place() const;
+  Result<bool> all_can_go_on_in_place() const;
   Status go_on_in_place();
-  Status make_store();
   Status open_source();
+  /// Asks the trainer, and the options, about what would be gone on from.
+  Status check_recovered();
+  Status agree_on_steps() const;
+  Status remove_stores(std::vector<store::ExistingRank>& stores);
+  Status make_store();
+  /// A transfer before the loop turns. Blocks: until it is over.
+  Status move_now(io::Transfer transfer);
+  Status flush_now(std::uint32_t drive);
   Status apply_repairs();
-  Status write_through(io::Op op, std::uint32_t drive, std::uint64_t offset, std::uint64_t bytes);
   Status finish_recovery(SealReport& report);
   void restore_numbers();
   Status load_residents();
   Status commit_rewritten();
-  Status remove_rewritten();
 
   // commit.cpp
   Status take_unreported();
@@ -311,6 +317,7 @@ class Core : public std::enable_shared_from_this<Core> {
   std::mutex access_mutex_;   // one read() or write() at a time, and no pass begins in its middle
   mutable std::mutex mutex_;  // guards what follows
   mutable std::condition_variable calls_ended_;
+  std::condition_variable commits_concluded_;
   mutable std::uint32_t calls_ = 0;
   Status sticky_;
   bool closed_ = false;

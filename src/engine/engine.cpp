@@ -56,14 +56,15 @@ Pass::Pass(std::shared_ptr<engine::Core> core, std::uint64_t id) : core_(std::mo
 Pass::Pass(Pass&& other) noexcept : core_(std::move(other.core_)), id_(std::exchange(other.id_, 0)) {}
 Pass& Pass::operator=(Pass&& other) noexcept {
   if (this != &other) {
-    if (core_) (void)core_->abort(id_);
+    if (core_) (void)core_->abort(id_, engine::Core::Hears::kNothing);
     core_ = std::move(other.core_);
     id_ = std::exchange(other.id_, 0);
   }
   return *this;
 }
 Pass::~Pass() {
-  if (core_) (void)core_->abort(id_);  // says that the pass is over when it was finished
+  // Says that the pass is over when it was finished.
+  if (core_) (void)core_->abort(id_, engine::Core::Hears::kNothing);
 }
 
 namespace {

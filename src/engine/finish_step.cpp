@@ -131,12 +131,13 @@ Result<StepResult> Core::step(std::uint64_t pass, std::optional<StepOptions> res
     decision = decide(*total, options);
     if (!decision.skip) status = update_state(decision);
   }
+  const std::uint64_t step = state_.step;  // as long as this pass is on no other one changes it
   const Status dropped = drop_pass(pass, status.ok() ? Outcome::kFinished : Outcome::kAborted);
   SLUICE_RETURN_IF_ERROR(status);
   SLUICE_RETURN_IF_ERROR(dropped);
   if (decision.skip) ++state_.counters.skipped_steps;
   state_.counters.step_ns += static_cast<std::uint64_t>(parts_.now_ns() - begin_ns);
-  return StepResult{.skipped = decision.skip, .norm = decision.norm, .step = state_.step};
+  return StepResult{.skipped = decision.skip, .norm = decision.norm, .step = step};
 }
 
 Status Core::update_state(const Decision& decision) {

@@ -229,8 +229,8 @@ Status Core::end(std::uint64_t pass) {
   });
 }
 
-Status Core::abort(std::uint64_t pass) {
-  const Call call(*this, Need::kSealed);
+Status Core::abort(std::uint64_t pass, Hears hears) {
+  const Call call(*this, Need::kSealed, hears);
   if (!call.ok()) return call.status();
   return drop_pass(pass, Outcome::kAborted);
 }

@@ -10,6 +10,8 @@
 namespace sluice::engine {
 namespace {
 
+constexpr std::uint64_t kPage = 4096;
+
 std::string number_list(std::span<const std::uint64_t> numbers) {
   std::string text;
   for (std::uint64_t number : numbers) text += (text.empty() ? "" : ", ") + std::to_string(number);
@@ -89,17 +91,20 @@ Status Core::choose_store() {
   return {};
 }
 
-Status Core::remove_other_stores() {
+void Core::set_chosen_apart() {
+  const auto is_chosen = [this](const store::ExistingRank& rank) {
+    return recovery_->choice && rank.store_id == recovery_->choice->store_id;
+  };
+  for (store::ExistingRank& rank : recovery_->mine)
+    if (!is_chosen(rank)) recovery_->others.push_back(std::move(rank));
+  std::erase_if(recovery_->mine, [&](const store::ExistingRank& rank) { return !is_chosen(rank); });
+}
+
+Status Core::remove_stores(std::vector<store::ExistingRank>& stores) {
   const Turn turn(*recovery_, communicator_->world());
   SLUICE_RETURN_IF_ERROR(turn.status());
-  std::vector<store::ExistingRank> chosen;
-  for (store::ExistingRank& rank : recovery_->mine) {
-    if (recovery_->choice && rank.store_id == recovery_->choice->store_id)
-      chosen.push_back(std::move(rank));
-    else
-      SLUICE_RETURN_IF_ERROR(store::remove_existing(std::move(rank)));
-  }
-  recovery_->mine = std::move(chosen);
+  for (store::ExistingRank& rank : stores) SLUICE_RETURN_IF_ERROR(store::remove_existing(std::move(rank)));
+  stores.clear();
   return {};
 }
 
@@ -114,6 +119,28 @@ bool Core::can_go_on_in_place() const {
          store::Store::differences(existing, store_options(),
                                    static_cast<std::uint32_t>(options_.directories.size()))
              .empty();
+}
+
+Result<bool> Core::all_can_go_on_in_place() const {
+  std::vector<std::byte> in_place(communicator_->world());
+  in_place[communicator_->rank()] = std::byte{can_go_on_in_place()};
+  const GatheredShards shards{in_place.data(), 1};
+  SLUICE_RETURN_IF_ERROR(communicator_->all_gather({&shards, 1}));
+  return std::ranges::find(in_place, std::byte{0}) == in_place.end();
+}
+
+Status Core::agree_on_steps() const {
+  std::vector<std::uint64_t> steps(communicator_->world());
+  steps[communicator_->rank()] = recovery_->steps;
+  const GatheredShards shards{reinterpret_cast<std::byte*>(steps.data()), sizeof(std::uint64_t)};
+  SLUICE_RETURN_IF_ERROR(communicator_->all_gather({&shards, 1}));
+  for (std::uint32_t rank = 0; rank < steps.size(); ++rank)
+    if (steps[rank] != recovery_->steps)
+      return Status(
+          Code::kDataLoss,
+          fmt::format("commit {} of rank {} is of step {}, of rank {} of step {}: they are not one",
+                      recovery_->choice->commit, rank, steps[rank], communicator_->rank(), recovery_->steps));
+  return {};
 }
 
 Status Core::go_on_in_place() {
@@ -170,8 +197,18 @@ Status Core::open_source() {
   return {};
 }
 
+Status Core::check_recovered() {
+  Recovered& report = recovery_->report;
+  report.commit = recovery_->choice->commit;
+  report.step = recovery_->steps;
+  if (report.user_bytes.size() > options_.max_user_bytes)
+    return Status(Code::kInvalidArgument,
+                  fmt::format("max_user_bytes = {} is too small for the {} user bytes of commit {}",
+                              options_.max_user_bytes, report.user_bytes.size(), report.commit));
+  return options_.accept ? options_.accept(report) : Status();
+}
+
 Status Core::make_store() {
-  if (recovery_->choice) SLUICE_RETURN_IF_ERROR(open_source());
   const Turn turn(*recovery_, communicator_->world());
   SLUICE_RETURN_IF_ERROR(turn.status());
   store::StoreOptions options = store_options();
@@ -185,6 +222,7 @@ Status Core::make_store() {
 
 Status Core::open_store(SealReport& report) {
   state_.seed = options_.seed;
+  state_.step = options_.first_step;
   for (std::uint32_t chunk = 0; chunk < state_.chunks.size(); ++chunk)
     if (options_.keep_commits > 0 || !state_.partition.resident[chunk]) stored_chunks_.push_back(chunk);
   // The same id on every rank, another one in every run; a rank that wants nothing of the drives says so.
@@ -202,53 +240,81 @@ Status Core::open_store(SealReport& report) {
   recovery_ = std::make_unique<Recovery>();
   SLUICE_RETURN_IF_ERROR(agree(*communicator_, find_stores()));
   SLUICE_RETURN_IF_ERROR(choose_store());
-  SLUICE_RETURN_IF_ERROR(agree(*communicator_, remove_other_stores()));
-  std::vector<std::byte> in_place(communicator_->world());
-  in_place[communicator_->rank()] = std::byte{can_go_on_in_place()};
-  const GatheredShards of_flags{in_place.data(), 1};
-  SLUICE_RETURN_IF_ERROR(communicator_->all_gather({&of_flags, 1}));
-  const bool all_in_place = std::ranges::find(in_place, std::byte{0}) == in_place.end();
-  SLUICE_RETURN_IF_ERROR(agree(*communicator_, all_in_place ? go_on_in_place() : make_store()));
+  set_chosen_apart();
+  bool in_place = false;
+  if (recovery_->choice) {
+    SLUICE_ASSIGN_OR_RETURN(in_place, all_can_go_on_in_place());
+    SLUICE_RETURN_IF_ERROR(agree(*communicator_, in_place ? go_on_in_place() : open_source()));
+    SLUICE_RETURN_IF_ERROR(agree(*communicator_, check_recovered()));
+    SLUICE_RETURN_IF_ERROR(agree_on_steps());
+  }
+  // Nothing of any store was changed so far.
+  SLUICE_RETURN_IF_ERROR(agree(*communicator_, remove_stores(recovery_->others)));
+  if (!in_place) SLUICE_RETURN_IF_ERROR(agree(*communicator_, make_store()));
   recovery_->guards.clear();
   state_.store = running_->store.get();
   if (state_.store != nullptr) report.nvme_bytes = state_.store->reserved_bytes();
   return {};
 }
 
-Status Core::write_through(io::Op op, std::uint32_t drive, std::uint64_t offset, std::uint64_t bytes) {
+Status Core::move_now(io::Transfer transfer) {
   struct Waited : io::Transfer {
     bool done = false;
-  } transfer;
-  transfer.op = op;
-  transfer.drive = drive;
-  transfer.file = &state_.store->data(drive);
-  transfer.buffer = running_->commit_buffer.data();
-  transfer.bytes = bytes;
-  transfer.offset = offset;
-  transfer.on_done = [](io::Transfer& finished) { static_cast<Waited&>(finished).done = true; };
-  state_.queue->submit(transfer);
-  while (!transfer.done)
+  } waited;
+  static_cast<io::Transfer&>(waited) = transfer;
+  waited.file = &state_.store->data(transfer.drive);
+  waited.on_done = [](io::Transfer& finished) { static_cast<Waited&>(finished).done = true; };
+  state_.queue->submit(waited);
+  while (!waited.done)
     if (state_.queue->poll() == 0) state_.queue->wait();
-  return transfer.status;
+  return waited.status;
+}
+
+Status Core::flush_now(std::uint32_t drive) {
+  io::Transfer flush;
+  flush.op = io::Op::kFlush;
+  flush.drive = drive;
+  return move_now(flush);
 }
 
 Status Core::apply_repairs() {
   store::Store& store = *state_.store;
   const std::uint64_t grid_bytes = store.superblock().grid_bytes;
-  std::ranges::fill(running_->commit_buffer.first(grid_bytes), std::byte{0});
-  for (const auto& [drive, place] : store.to_erase())
-    SLUICE_RETURN_IF_ERROR(write_through(io::Op::kWrite, drive, store.place_offset(place), grid_bytes)
-                               .with_context("erase a commit record that not every rank holds"));
-  if (!store.to_rewrite().empty()) {
-    const std::uint64_t bytes = store::encode(store.kept().back().record, running_->commit_buffer);
-    const std::uint64_t padded_bytes = round_up(bytes, grid_bytes);
-    std::ranges::fill(running_->commit_buffer.subspan(bytes, padded_bytes - bytes), std::byte{0});
-    for (const auto& [drive, place] : store.to_rewrite())
-      SLUICE_RETURN_IF_ERROR(write_through(io::Op::kWrite, drive, store.place_offset(place), padded_bytes)
-                                 .with_context("restore a copy of a commit record"));
+  const store::HeldCommit& chosen = store.kept().back();
+  store::RecordSize size{.chunks = chosen.record.chunks.size(),
+                         .parameters = chosen.record.step_counts.size(),
+                         .groups = chosen.record.groups.size(),
+                         .user_bytes = chosen.record.user_bytes.size()};
+  for (const store::GroupSettings& group : chosen.record.groups) size.group_name_bytes += group.name.size();
+  SLUICE_ASSIGN_OR_RETURN(
+      const memory::Arena arena,
+      memory::Arena::create(
+          {.bytes = round_up(store::commit_record_bytes(size), std::max<std::uint64_t>(grid_bytes, kPage)),
+           .purpose = "a recovered commit record"}));
+  io::Transfer write;
+  write.op = io::Op::kWrite;
+  write.buffer = arena.span().data();
+  // First the record, on every drive: a copy that can be read may still be in a cache alone.
+  write.bytes = round_up(store::encode(chosen.record, arena.span()), grid_bytes);
+  const auto place_on = [&](std::uint32_t drive) {
+    if (chosen.places[drive]) return *chosen.places[drive];
+    return std::ranges::find(store.to_rewrite(), drive, &store::Store::PlaceOnDrive::drive)->place;
+  };
+  for (write.drive = 0; write.drive < store.drive_count(); ++write.drive) {
+    write.offset = store.place_offset(place_on(write.drive));
+    SLUICE_RETURN_IF_ERROR(move_now(write).with_context("restore a copy of a commit record"));
+    SLUICE_RETURN_IF_ERROR(flush_now(write.drive));
   }
-  for (std::uint32_t drive = 0; drive < store.drive_count(); ++drive)
-    SLUICE_RETURN_IF_ERROR(write_through(io::Op::kFlush, drive, 0, 0));
+  // Then the others go, the oldest first, each durably before the next: a newer one must not outlive the slots that
+  // an older one names.
+  std::ranges::fill(arena.span().first(grid_bytes), std::byte{0});
+  write.bytes = grid_bytes;
+  for (const auto& [drive, other] : store.to_erase()) {
+    write.drive = drive;
+    write.offset = store.place_offset(other);
+    SLUICE_RETURN_IF_ERROR(move_now(write).with_context("erase a commit record that is not gone on from"));
+    SLUICE_RETURN_IF_ERROR(flush_now(drive));
+  }
   running_->commits->adopt(store.kept());
   const std::vector<store::CommittedChunk>& chunks = store.kept().back().record.chunks;
   for (std::uint32_t chunk = 0; chunk < state_.chunks.size(); ++chunk) {
@@ -274,29 +340,18 @@ void Core::restore_numbers() {
 Status Core::commit_rewritten() {
   running_->commits->number_from(recovery_->choice->commit);
   SLUICE_RETURN_IF_ERROR(loop().call([&](Ticket& ticket) {
-    running_->commits->begin(recovery_->report.user_bytes, {}, [&](const CommitResult& result) {
+    running_->commits->begin({.user_bytes = recovery_->report.user_bytes}, [&](const CommitResult& result) {
       loop().complete(ticket, result.status.with_context("commit of the rewritten store"));
     });
   }));
   recovery_->reader.reset();
-  return agree(*communicator_, remove_rewritten());
-}
-
-Status Core::remove_rewritten() {
-  const Turn turn(*recovery_, communicator_->world());
-  SLUICE_RETURN_IF_ERROR(turn.status());
-  for (store::ExistingRank& rank : recovery_->mine)
-    SLUICE_RETURN_IF_ERROR(store::remove_existing(std::move(rank)));
-  recovery_->mine.clear();
-  return {};
+  return agree(*communicator_, remove_stores(recovery_->mine));
 }
 
 Status Core::finish_recovery(SealReport& report) {
   if (!recovery_ || !recovery_->choice) return {};
   restore_numbers();
   SLUICE_RETURN_IF_ERROR(recovery_->reader ? commit_rewritten() : agree(*communicator_, load_residents()));
-  recovery_->report.commit = recovery_->choice->commit;
-  recovery_->report.step = recovery_->steps;
   report.recovered = std::move(recovery_->report);
   return {};
 }

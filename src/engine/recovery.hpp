@@ -17,7 +17,9 @@ namespace sluice::engine {
 struct Recovery {
   std::optional<store::Drives> drives;  ///< `directories` and `recover_directories`
   std::vector<store::NamesGuard> guards;
-  std::vector<store::ExistingRank> mine;  ///< locked: the old ranks that this rank answers for
+  std::vector<store::ExistingRank>
+      mine;  ///< locked: the old ranks that this rank answers for, of the chosen store
+  std::vector<store::ExistingRank> others;  ///< and of other stores, which go
   std::optional<store::Choice> choice;
   std::unique_ptr<store::StoreReader> reader;  ///< of a store that is rewritten; null: in place, or none
   Source source;

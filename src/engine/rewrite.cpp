@@ -125,8 +125,8 @@ Result<Source> match(const Registry& registry, store::StoreReader& reader, const
       note(allowed.allow_missing, fmt::format("'{}' is not in the store", tensor.name));
       continue;
     }
-    extra.erase(tensor.name);
     const store::ReadableParameter& stored = reader.parameters()[*found];
+    extra.erase(stored.name);  // which may be known here by the name of an alias
     if (stored.shape != tensor.shape) {
       note(allowed.allow_mismatched, fmt::format("'{}' has shape {}, in the store {}", tensor.name,
                                                  shape_text(tensor.shape), shape_text(stored.shape)));

@@ -194,15 +194,13 @@ Status Core::damaged(std::uint32_t chunk, PlaneRange planes, std::byte* frame) {
 Result<io::Place> Core::find_target(std::uint32_t chunk) {
   io::Place target;
   SLUICE_RETURN_IF_ERROR(loop().call([&](Ticket& ticket) {
-    const auto ready = [&](Result<io::Place> slot) {
-      if (slot.ok()) target = *slot;
-      loop().complete(ticket, slot.status());
-    };
-    // A frozen chunk has one slot, and without undo so has every other.
-    const bool frozen = !state_.stepped(chunk);
-    if ((frozen || options_.undo == Undo::kOff) && running_->commits->may_overwrite(chunk))
-      return ready(*state_.chunks[chunk].current);
-    running_->commits->acquire_slot(chunk, ready);
+    // A frozen chunk has one slot, and without undo a record is rewritten where it is.
+    const bool in_place = !state_.stepped(chunk) || options_.undo == Undo::kOff;
+    running_->commits->find_target(chunk, in_place ? Commits::InPlace::kAllowed : Commits::InPlace::kNo,
+                                   [&](Result<io::Place> slot) {
+                                     if (slot.ok()) target = *slot;
+                                     loop().complete(ticket, slot.status());
+                                   });
   }));
   return target;
 }

@@ -122,9 +122,8 @@ void Step::find_target(Job& job) {
     gradients_.consume(job.chunk);
     job.gradient = nullptr;
   }
-  if (undo_ == Undo::kOff && commits_.may_overwrite(job.chunk))
-    return write(job, *state_.chunks[job.chunk].current);
-  commits_.acquire_slot(job.chunk, [this, &job](Result<io::Place> slot) {
+  const auto in_place = undo_ == Undo::kOff ? Commits::InPlace::kAllowed : Commits::InPlace::kNo;
+  commits_.find_target(job.chunk, in_place, [this, &job](Result<io::Place> slot) {
     if (slot.ok()) return write(job, *slot);
     job.status = slot.status();
     end(job);
