@@ -207,10 +207,12 @@ class Core : public std::enable_shared_from_this<Core> {
   Status reserve(SealReport& report);
   Status duplicate_communicator();
   Status carve_frames();
-  Status fill_records();
-  Status fill_record(std::uint32_t chunk, std::byte* record);
   Status plan_device(SealReport& report);
   Status agree_on_registry();
+
+  // fill.cpp
+  Status fill_records();
+  Status fill_record(std::uint32_t chunk, std::byte* record);
 
   // recover.cpp
   store::StoreOptions store_options() const;

@@ -225,17 +225,14 @@ Status Core::open_store(SealReport& report) {
   state_.step = options_.first_step;
   for (std::uint32_t chunk = 0; chunk < state_.chunks.size(); ++chunk)
     if (options_.keep_commits > 0 || !state_.partition.resident[chunk]) stored_chunks_.push_back(chunk);
-  // The same id on every rank, another one in every run; a rank that wants nothing of the drives says so.
-  std::vector<std::uint64_t> ids(2 * std::size_t{communicator_->world()});
-  std::uint64_t* const own = &ids[2 * communicator_->rank()];
-  own[0] = store::random_u64();
-  own[1] = options_.keep_commits > 0 || !stored_chunks_.empty() || state_.partition.spilled_gradients > 0;
-  const GatheredShards shards{reinterpret_cast<std::byte*>(ids.data()), 2 * sizeof(std::uint64_t)};
+  // The same id on every rank, another one in every run.
+  std::vector<std::uint64_t> ids(communicator_->world());
+  ids[communicator_->rank()] = store::random_u64();
+  const GatheredShards shards{reinterpret_cast<std::byte*>(ids.data()), sizeof(std::uint64_t)};
   SLUICE_RETURN_IF_ERROR(communicator_->all_gather({&shards, 1}));
   store_id_ = ids[0];
-  bool wanted = false;
-  for (std::size_t rank = 0; rank < communicator_->world(); ++rank) wanted = wanted || ids[2 * rank + 1] != 0;
-  if (!wanted) return {};
+  // Also where all state fits in memory: what is there may not be replaced unseen, and dead runs leave nothing behind.
+  if (options_.directories.empty()) return {};
 
   recovery_ = std::make_unique<Recovery>();
   SLUICE_RETURN_IF_ERROR(agree(*communicator_, find_stores()));
