@@ -17,6 +17,7 @@ constexpr std::size_t kNamedMax = 8;  // of what a message lists
 struct Candidate {
   std::uint64_t store_id = 0;
   std::uint64_t generation = 0;
+  std::uint64_t parent_store_id = 0;
   std::uint32_t world = 0;
   std::uint32_t keep_commits = 0;
   bool committed = false;
@@ -45,11 +46,12 @@ void add(Candidate& candidate, const RankSummary& rank) {
     candidate.world = rank.world;
     candidate.keep_commits = rank.keep_commits;
     candidate.generation = rank.generation;
+    candidate.parent_store_id = rank.parent_store_id;
   } else if (rank.world != candidate.world || rank.keep_commits != candidate.keep_commits ||
-             rank.generation != candidate.generation) {
-    candidate.contradictions.push_back(fmt::format("rank {} says world {}, keep_commits {}, generation {}",
-                                                   rank.rank, rank.world, rank.keep_commits,
-                                                   rank.generation));
+             rank.generation != candidate.generation || rank.parent_store_id != candidate.parent_store_id) {
+    candidate.contradictions.push_back(
+        fmt::format("rank {} says world {}, keep_commits {}, generation {}, parent {:016x}", rank.rank,
+                    rank.world, rank.keep_commits, rank.generation, rank.parent_store_id));
   }
 }
 
@@ -124,12 +126,37 @@ std::vector<Candidate> candidates_of(std::span<const RankSummary> summaries) {
   }
   std::vector<Candidate> candidates;
   for (auto& [id, candidate] : by_id) {
-    if (candidate.world == 0 || candidate.keep_commits == 0) continue;
+    // Ranks may contradict each other in keep_commits.
+    const bool scratch = candidate.keep_commits == 0 && !candidate.committed && !candidate.held;
+    if (candidate.world == 0 || scratch) continue;
     candidate.usable = usable_of(candidate);
     candidates.push_back(std::move(candidate));
   }
   std::ranges::stable_sort(candidates, std::greater(), &Candidate::generation);
   return candidates;
+}
+
+bool made_from(const Candidate& child, const Candidate& parent) {
+  return child.parent_store_id != 0 && child.parent_store_id == parent.store_id &&
+         child.generation > parent.generation;
+}
+
+/// Whether a commit may have been durable on all ranks: every rank's files were there before the first one,
+/// so a commit beside a part that is missing was a whole one, or what a removal left of one that never was.
+bool maybe_committed(const Candidate& candidate) {
+  return candidate.committed || !candidate.usable.empty() || (candidate.held && !all_there(candidate));
+}
+
+/// Whether the other store may be removed for the chosen one.
+Status check_beside(const Candidate& chosen, const Candidate& other) {
+  if (!maybe_committed(other) || made_from(chosen, other)) return {};
+  if (made_from(other, chosen)) {
+    return other.committed ? Status(Code::kDataLoss, why_unusable(other)) : Status();
+  }
+  return Status(Code::kFailedPrecondition,
+                fmt::format("{} and {} both were committed to and neither was made from the other: name the "
+                            "directories of one of them",
+                            name_of(chosen), name_of(other)));
 }
 
 Result<std::optional<Choice>> choose(const Candidate& candidate, std::optional<std::uint64_t> wanted) {
@@ -152,30 +179,17 @@ Result<std::optional<Choice>> choose(const Candidate& candidate, std::optional<s
 Result<std::optional<Choice>> choose_store(std::span<const RankSummary> summaries,
                                            std::optional<std::uint64_t> wanted) {
   const std::vector<Candidate> candidates = candidates_of(summaries);
+  // What was made from another has the greater generation and comes first.
   const auto chosen = std::ranges::find_if(candidates, [](const Candidate& c) { return !c.usable.empty(); });
-  for (const Candidate& candidate : candidates) {
-    const bool asked = chosen == candidates.end() || candidate.generation >= chosen->generation;
-    if (!asked || !candidate.usable.empty()) continue;
-    // Every rank's files were there before the first commit, so a commit beside a part that is missing was a
-    // whole one, or what a removal left of one that never was; the latter only where there is another store
-    // to go on from.
-    const bool doubtful = chosen == candidates.end() && candidate.held && !all_there(candidate);
-    if (candidate.committed || doubtful) return Status(Code::kDataLoss, why_unusable(candidate));
-  }
   if (chosen == candidates.end()) {
+    const auto lost = std::ranges::find_if(candidates, maybe_committed);
+    if (lost != candidates.end()) return Status(Code::kDataLoss, why_unusable(*lost));
     if (!wanted) return std::optional<Choice>();
     return Status(Code::kNotFound,
                   fmt::format("commit {} is not there: no store in the directories holds a commit", *wanted));
   }
-  const auto rival = std::find_if(std::next(chosen), candidates.end(), [&](const Candidate& c) {
-    return !c.usable.empty() && c.generation == chosen->generation;
-  });
-  if (rival != candidates.end()) {
-    return Status(
-        Code::kFailedPrecondition,
-        fmt::format("{} and {} both hold commits and neither was made from the other: name the directories "
-                    "of one of them",
-                    name_of(*chosen), name_of(*rival)));
+  for (const Candidate& other : candidates) {
+    if (&other != &*chosen) SLUICE_RETURN_IF_ERROR(check_beside(*chosen, other));
   }
   return choose(*chosen, wanted);
 }

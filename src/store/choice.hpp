@@ -16,6 +16,7 @@ namespace sluice::store {
 struct RankSummary {
   std::uint64_t store_id = 0;
   std::uint64_t generation = 0;
+  std::uint64_t parent_store_id = 0;  ///< 0: made from none
   std::uint32_t rank = 0;
   std::uint32_t world = 0;         ///< 0: the making was cut short
   std::uint32_t keep_commits = 0;  ///< 0: scratch
@@ -38,16 +39,19 @@ struct Choice {
   std::vector<std::uint64_t> kept = {};  ///< numbers that stay usable, ascending, `commit` the last
 };
 
-/// The store of the greatest generation of which every rank of its world holds a commit in common, and there
-/// the newest such commit, or `wanted`. Usable are the newest keep_commits of those in common: an older one's
-/// slots may have been given out again. A store of a smaller generation than the chosen one is not asked for
-/// what it lacks: the chosen one was made from it, and removing it was cut short. Pure: every rank decides
-/// the same from the same summaries.
+/// The store of which every rank of its world holds a commit in common, and there the newest such commit, or
+/// `wanted`. Usable are the newest keep_commits of those in common: an older one's slots may have been given
+/// out again. A store was made from another if it names that as its parent and has the greater generation; of
+/// such a pair the one that was made is chosen once it has a usable commit. Beside the chosen store there may
+/// be the one that it was made from, whole or what an unfinished removal left of it, and one made from it
+/// that was never committed and has no usable commit. So whatever is there beside the chosen store may be
+/// removed, and everything where nothing is chosen: it is scratch, unfinished or superseded.
+/// Pure: every rank decides the same from the same summaries.
 /// Returns: nothing where no store was ever committed to.
 /// Errors: kNotFound when `wanted` is not usable, with those that are; kDataLoss where a store was committed
 /// to (or a part of it holds a commit and the rest is not there) and no commit is held by all its ranks,
-/// naming the ranks that are missing, lack a drive or hold other commits; kFailedPrecondition for two stores
-/// of one generation, of which neither was made from the other.
+/// naming the ranks that are missing, lack a drive or hold other commits; kFailedPrecondition for a store
+/// that was committed to, wholly or in part, beside the chosen one, of which neither was made from the other.
 Result<std::optional<Choice>> choose_store(std::span<const RankSummary> summaries,
                                            std::optional<std::uint64_t> wanted);
 

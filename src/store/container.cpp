@@ -42,6 +42,13 @@ Status check(const StoreOptions& options) {
     return Status(Code::kInvalidArgument,
                   fmt::format("keep_commits = {}: not from 0 to {}", options.keep_commits, kKeepCommitsMax));
   }
+  if (options.parent_store_id != 0 &&
+      (options.keep_commits == 0 || options.parent_store_id == options.store_id)) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("parent_store_id = {:016x}: a scratch store is made from none, no store from "
+                              "itself (keep_commits = {}, store_id = {:016x})",
+                              options.parent_store_id, options.keep_commits, options.store_id));
+  }
   if (options.keep_commits == 0) return {};
   if (options.stored_chunks.size() != options.chunks.size()) {
     return Status(Code::kInvalidArgument,
@@ -136,7 +143,8 @@ Result<ContainerPlan> plan_containers(const StoreOptions& options, std::uint32_t
                         .chunk_elements = options.chunk_elements,
                         .grid_bytes = options.grid_bytes,
                         .slots_offset = std::max<std::uint64_t>(options.grid_bytes, kSuperblockBytes),
-                        .generation = options.generation};
+                        .generation = options.generation,
+                        .parent_store_id = options.parent_store_id};
   if (options.keep_commits > 0) return plan_durable(options, drives, superblock);
   SLUICE_ASSIGN_OR_RETURN(SlotTable slots, plan_slots(options, drives, superblock.slots_offset));
   superblock.container_bytes = slots.container_bytes(0);

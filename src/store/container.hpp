@@ -17,8 +17,9 @@ namespace sluice::store {
 struct StoreOptions {
   std::uint32_t rank = 0;
   std::uint32_t world = 1;
-  std::uint64_t store_id = 0;  ///< the same on all ranks of a run, different from other runs'
-  std::uint64_t generation = 0;
+  std::uint64_t store_id = 0;          ///< the same on all ranks of a run, different from other runs'
+  std::uint64_t generation = 0;        ///< greater than that of the store that this one is made from
+  std::uint64_t parent_store_id = 0;   ///< of that store; 0: made from none, as a scratch store always is
   std::uint32_t keep_commits = 0;      ///< 0: scratch
   std::uint64_t record_bytes_max = 0;  ///< of a commit record; unused in a scratch store
   Undo undo = Undo::kOn;

@@ -306,6 +306,7 @@ RankSummary summarize(const ExistingRank& rank) {
   RankSummary summary{.store_id = rank.store_id, .rank = rank.rank};
   if (!rank.superblock) return summary;
   summary.generation = rank.superblock->generation;
+  summary.parent_store_id = rank.superblock->parent_store_id;
   summary.world = rank.superblock->world;
   summary.keep_commits = rank.superblock->keep_commits;
   summary.committed = rank.superblock->committed;

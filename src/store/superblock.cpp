@@ -31,13 +31,16 @@ Status contradiction(std::string what) {
 Status check_scratch(const Superblock& superblock) {
   if (superblock.catalog_offset != 0 || superblock.catalog_bytes != 0 || superblock.catalog_checksum != 0 ||
       superblock.places_offset != 0 || superblock.place_bytes != 0 || superblock.place_count != 0 ||
-      superblock.committed) {
-    return contradiction("it keeps no commits and has a catalog or places for them");
+      superblock.parent_store_id != 0 || superblock.committed) {
+    return contradiction("it keeps no commits and has a catalog, places for them or a parent");
   }
   return {};
 }
 
 Status check_commits(const Superblock& superblock) {
+  if (superblock.parent_store_id != 0 && superblock.parent_store_id == superblock.store_id) {
+    return contradiction(fmt::format("store {:016x} was made from itself", superblock.store_id));
+  }
   if (superblock.keep_commits > kKeepCommitsMax || superblock.place_count != superblock.keep_commits + 1) {
     return contradiction(fmt::format("{} places for {} commits, of which it may keep up to {}",
                                      superblock.place_count, superblock.keep_commits, kKeepCommitsMax));
@@ -122,6 +125,7 @@ SuperblockBytes encode(const Superblock& superblock) {
   writer.put(superblock.place_bytes);
   writer.put(superblock.place_count);
   writer.put(std::uint32_t{superblock.committed});
+  writer.put(superblock.parent_store_id);
   writer.zero_until(kChecksumOffset);
   writer.put(kernels::hash_bytes(bytes.data(), kChecksumOffset));
   return bytes;
@@ -180,6 +184,7 @@ Result<Superblock> decode(std::span<const std::byte> bytes) {
     superblock.place_count = reader.get<std::uint32_t>();
     flags.committed = reader.get<std::uint32_t>();
     superblock.committed = flags.committed != 0;
+    superblock.parent_store_id = reader.get<std::uint64_t>();
   }
   if (!is_blank(reader.take_until(kChecksumOffset))) {
     return contradiction(fmt::format("bytes behind the last field of version {} are not zeros", version));

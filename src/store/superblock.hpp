@@ -27,7 +27,8 @@ using SuperblockBytes = std::array<std::byte, kSuperblockBytes>;
 ///   With commits: kSuperblockBytes <= catalog_offset, 0 < catalog_bytes,
 ///   catalog_offset + catalog_bytes <= places_offset, 0 < place_bytes,
 ///   places_offset + place_count * place_bytes <= slots_offset, place_count = keep_commits + 1.
-///   In a scratch store all catalog and place fields are 0 and it is not committed.
+///   In a scratch store all catalog and place fields and the parent are 0 and it is not committed. No store
+///   is its own parent.
 struct Superblock {
   VolumeId volume_id = {};  ///< random, the same on all drives of one rank
   std::uint64_t store_id = 0;
@@ -42,8 +43,8 @@ struct Superblock {
   std::uint64_t slots_offset = 0;  ///< of the first slot; what lies before is the store's own
   std::uint64_t container_bytes =
       0;  ///< as the store was made; a frozen record that was written to may lie beyond
-  std::uint64_t generation =
-      0;  ///< of two stores that hold the same state the greater one was made from the other
+  std::uint64_t generation = 0;       ///< greater than that of the store it was made from
+  std::uint64_t parent_store_id = 0;  ///< of the store it was made from; 0: from none
   std::uint64_t catalog_offset = 0;
   std::uint64_t catalog_bytes = 0;     ///< unpadded
   std::uint64_t catalog_checksum = 0;  ///< XXH3-64 of them

@@ -30,6 +30,7 @@ store::Superblock committed() {
   store::Superblock superblock = scratch();
   superblock.keep_commits = 1;
   superblock.generation = 3;
+  superblock.parent_store_id = 0xab9;
   superblock.catalog_offset = 4096;
   superblock.catalog_bytes = 700;
   superblock.catalog_checksum = 0x1234;

@@ -15,11 +15,13 @@ using testing::HasSubstr;
 
 constexpr std::uint64_t kOld = 0xaaa, kNew = 0xbbb;
 
-/// A rank of a world of two that keeps two commits and has all its drives.
+/// A rank of a world of two that keeps two commits and has all its drives; the new store was made from the
+/// old.
 RankSummary rank(std::uint64_t store_id, std::uint32_t number, const std::vector<std::uint64_t>& commits,
                  std::uint32_t committed = 1) {
   RankSummary summary{.store_id = store_id,
                       .generation = store_id == kNew ? 5u : 4u,
+                      .parent_store_id = store_id == kNew ? kOld : 0,
                       .rank = number,
                       .world = 2,
                       .keep_commits = 2,
@@ -149,17 +151,72 @@ TEST(ChooseStore, NewerStoreThatWasCommittedIsNotPassedOver) {
 }
 
 TEST(ChooseStore, StoresOfWhichNeitherWasMadeFromTheOtherAreNotChosenFrom) {
-  RankSummary other0 = rank(kNew, 0, {9}), other1 = rank(kNew, 1, {9});
-  other0.generation = other1.generation = 4;
-  const Status status = refusal({rank(kOld, 0, {3}), rank(kOld, 1, {3}), other0, other1});
-  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("0000000000000aaa"), HasSubstr("0000000000000bbb")));
+  const RankSummary old0 = rank(kOld, 0, {3}), old1 = rank(kOld, 1, {3});
+  const auto unrelated = [](RankSummary summary, std::uint64_t generation) {
+    summary.parent_store_id = 0xccc;
+    summary.generation = generation;
+    return summary;
+  };
+  for (const std::uint64_t generation : {1u, 4u, 9u}) {
+    SCOPED_TRACE(testing::Message() << "generation " << generation);
+    const RankSummary other0 = unrelated(rank(kNew, 0, {9}), generation);
+    const RankSummary other1 = unrelated(rank(kNew, 1, {9}), generation);
+    RankSummary lost = other1;
+    lost.held = 0;
+    RankSummary unmarked0 = other0;
+    unmarked0.committed = 0;
+    for (const std::vector<RankSummary>& others :
+         {std::vector{other0, other1}, std::vector{other0}, std::vector{lost},
+          std::vector{lacking(other1, 1)}, std::vector{unmarked0}}) {
+      std::vector<RankSummary> summaries = {old0, old1};
+      summaries.insert(summaries.end(), others.begin(), others.end());
+      const Status status = refusal(summaries);
+      EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+      EXPECT_THAT(status.message(), AllOf(HasSubstr("0000000000000aaa"), HasSubstr("0000000000000bbb"),
+                                          HasSubstr("neither was made from the other")));
+    }
+    RankSummary unfinished0 = other0, unfinished1 = other1;
+    unfinished0.committed = unfinished1.committed = 0;
+    unfinished1.held = 0;
+    EXPECT_EQ(chosen({old0, old1, unfinished0, unfinished1})->store_id, kOld) << "never committed to";
+  }
+}
+
+TEST(ChooseStore, OnlyTheParentItselfStandsBackForWhatWasMadeFromIt) {
+  RankSummary grandparent = rank(0xccc, 0, {2});
+  grandparent.world = 1;
+  grandparent.generation = 3;
+  RankSummary old0 = rank(kOld, 0, {3}), old1 = rank(kOld, 1, {3});
+  old0.parent_store_id = old1.parent_store_id = 0xccc;
+  const RankSummary new0 = rank(kNew, 0, {4}), new1 = rank(kNew, 1, {4});
+  EXPECT_EQ(chosen({old0, old1, grandparent})->store_id, kOld);
+  EXPECT_EQ(chosen({old0, old1, new0, new1})->store_id, kNew);
+  EXPECT_EQ(refusal({old0, old1, new0, new1, grandparent}).code(), Code::kFailedPrecondition);
+}
+
+TEST(ChooseStore, StoresThatNameEachOtherAsParentAreNotChosenFrom) {
+  RankSummary old0 = rank(kOld, 0, {3}), old1 = rank(kOld, 1, {3});
+  old0.parent_store_id = old1.parent_store_id = kNew;
+  RankSummary new0 = rank(kNew, 0, {4}), new1 = rank(kNew, 1, {4});
+  new0.generation = new1.generation = old0.generation;
+  EXPECT_EQ(refusal({old0, old1, new0, new1}).code(), Code::kFailedPrecondition);
+}
+
+TEST(ChooseStore, RankThatCallsACommittedStoreScratchDoesNotHideIt) {
+  RankSummary scratch = rank(kOld, 0, {}, 0);
+  scratch.keep_commits = 0;
+  const Status status = refusal({scratch, rank(kOld, 1, {3})});
+  EXPECT_EQ(status.code(), Code::kDataLoss);
+  EXPECT_THAT(status.message(), HasSubstr("rank 1 says world 2, keep_commits 2"));
 }
 
 TEST(ChooseStore, RanksThatContradictEachOtherAreNamed) {
   RankSummary second = rank(kOld, 1, {3});
   second.world = 3;
   EXPECT_THAT(refusal({rank(kOld, 0, {3}), second}).message(), HasSubstr("rank 1 says world 3"));
+  second = rank(kOld, 1, {3});
+  second.parent_store_id = 0xccc;
+  EXPECT_THAT(refusal({rank(kOld, 0, {3}), second}).message(), HasSubstr("parent 0000000000000ccc"));
   EXPECT_THAT(refusal({rank(kOld, 0, {3}), rank(kOld, 0, {3}), rank(kOld, 1, {3})}).message(),
               HasSubstr("rank 0 is found twice"));
 }

@@ -233,6 +233,9 @@ TEST_F(StoreTest, OptionsOutOfRangeAreRefused) {
   StoreOptions roomless = options_;
   roomless.keep_commits = 1;
   EXPECT_THAT(refusal(roomless).message(), HasSubstr("record_bytes_max = 0"));
+  StoreOptions scratch = options_;
+  scratch.parent_store_id = 1;
+  EXPECT_THAT(refusal(scratch).message(), HasSubstr("parent_store_id = 0000000000000001"));
   EXPECT_THAT(names(), IsEmpty());
 }
 

@@ -27,6 +27,7 @@ Superblock sample() {
   superblock.slots_offset = 16384 * 9;
   superblock.container_bytes = std::uint64_t{5} << 40;
   superblock.generation = 0x0102030405060708;
+  superblock.parent_store_id = 0x8877665544332211;
   superblock.catalog_offset = 16384;
   superblock.catalog_bytes = 16384 * 2 - 5;
   superblock.catalog_checksum = 0x99aabbccddeeff00;
@@ -43,6 +44,7 @@ Superblock scratch() {
   superblock.slots_offset = 16384;
   superblock.catalog_offset = superblock.catalog_bytes = superblock.catalog_checksum = 0;
   superblock.places_offset = superblock.place_bytes = superblock.place_count = 0;
+  superblock.parent_store_id = 0;
   superblock.committed = false;
   return superblock;
 }
@@ -94,7 +96,8 @@ TEST(Superblock, LiesAsTheFormatSays) {
   EXPECT_EQ(number_at(bytes, 128, 8), 16384u * 2);
   EXPECT_EQ(number_at(bytes, 136, 4), 3u);
   EXPECT_EQ(number_at(bytes, 140, 4), 1u);
-  EXPECT_TRUE(is_blank(std::span(bytes).subspan(144, 360)));
+  EXPECT_EQ(number_at(bytes, 144, 8), 0x8877665544332211u);
+  EXPECT_TRUE(is_blank(std::span(bytes).subspan(152, 352)));
   EXPECT_EQ(number_at(bytes, 504, 8), kernels::hash_bytes(bytes.data(), 504));
 }
 
@@ -208,14 +211,15 @@ TEST(Superblock, FieldsThatContradictEachOtherAreRefusedUnderAGoodChecksum) {
            {136, 4, 0, "0 places for 2 commits"},
            {136, 4, 4, "4 places for 2 commits"},
            {140, 4, 2, "committed = 2"},
-           {144, 1, 1, "not zeros"},
+           {144, 8, 0x1122334455667788, "1122334455667788 was made from itself"},
+           {152, 1, 1, "not zeros"},
            {503, 1, 1, "not zeros"}}) {
     expect_refused(sample(), one);
   }
 }
 
 TEST(Superblock, ScratchStoreHasNoCatalogAndNoPlaces) {
-  for (const std::size_t offset : {96, 104, 112, 120, 128, 136, 140}) {
+  for (const std::size_t offset : {96, 104, 112, 120, 128, 136, 140, 144}) {
     expect_refused(scratch(), {offset, 1, 1, "keeps no commits"});
   }
 }
