@@ -30,15 +30,6 @@ Status remove_if_empty(const io::Directory& directory, const std::string& name) 
   return holds_something ? Status() : ignore_missing(status);
 }
 
-Status check_only_own_files(const io::Directory& rank) {
-  SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> names, rank.names());
-  const auto foreign = std::find_if_not(names.begin(), names.end(), is_own_file);
-  if (foreign == names.end()) return {};
-  return Status(
-      Code::kAlreadyExists,
-      fmt::format("{}: holds \"{}\", which is no file of a store; left untouched", rank.path(), *foreign));
-}
-
 /// What a container says; nothing where its making was cut short before the superblock.
 Result<std::optional<Superblock>> read_superblock(const io::File& data) {
   SLUICE_ASSIGN_OR_RETURN(const std::uint64_t file_bytes, data.size());
@@ -107,9 +98,17 @@ class Search {
   }
 
   Status claim(ExistingDrive& drive) const {
-    auto lock = Lock::acquire(drive.rank, io::Creation::kNever);
+    SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> names, drive.rank.names());
+    const auto foreign = std::ranges::find_if_not(names, is_own_file);
+    if (foreign != names.end()) {
+      return Status(Code::kAlreadyExists, fmt::format("{}: holds \"{}\", which is no file of a store; left "
+                                                      "untouched",
+                                                      drive.rank.path(), *foreign));
+    }
+    // The lock comes before the container and goes after it: whoever lost it has lost it to somebody else.
+    const bool holds_data = std::ranges::find(names, kDataName) != names.end();
+    auto lock = Lock::acquire(drive.rank, holds_data ? io::Creation::kIfMissing : io::Creation::kNever);
     SLUICE_RETURN_IF_ERROR(ignore_missing(lock.status()));
-    SLUICE_RETURN_IF_ERROR(check_only_own_files(drive.rank));
     if (!lock.ok()) return {};
     SLUICE_RETURN_IF_ERROR(lock->sign(owner_));
     drive.lock = std::move(*lock);

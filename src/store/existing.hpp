@@ -37,7 +37,7 @@ struct ExistingDrive {
   std::shared_ptr<const io::Directory> root;  ///< as the user named it, with a descriptor of its own
   std::shared_ptr<const io::Directory> store;
   io::Directory rank;
-  std::optional<Lock> lock = {};      ///< with kLock; none where the making was cut short before it
+  std::optional<Lock> lock = {};      ///< with kLock; none where the making was cut short before it: no data
   std::optional<io::File> data = {};  ///< none where it was cut short before that; with kLook read-only
   std::optional<Superblock> superblock = {};  ///< none where it was cut short before that
 };

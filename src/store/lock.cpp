@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -25,18 +26,46 @@ constexpr auto kPatience = std::chrono::seconds(60);
 constexpr auto kPause = std::chrono::milliseconds(5);
 constexpr std::uint64_t kOwnerBytesMax = 4096;
 
-/// Field 22 of /proc/self/stat; the name in field 2 may hold spaces and brackets. Source: proc(5).
-std::uint64_t start_ticks_of_this_process() {
-  std::ifstream file("/proc/self/stat");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+constexpr std::size_t kBootIdBytesMax = 64;
+
+std::string read_text(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// Field 22 of /proc/<process>/stat; the name in field 2 may hold spaces and brackets. Source: proc(5).
+/// Returns: nothing where that does not tell or the process has ended.
+std::optional<std::uint64_t> start_ticks_of(const std::string& process) {
+  const std::string text = read_text("/proc/" + process + "/stat");
   const std::size_t name_end = text.rfind(')');
-  if (name_end == std::string::npos) return 0;
+  if (name_end == std::string::npos) return std::nullopt;
   std::istringstream fields(text.substr(name_end + 1));
+  char state = 0;
+  fields >> state;
   std::string skipped;
-  for (int field = 3; field < 22; ++field) fields >> skipped;
+  for (int field = 4; field < 22; ++field) fields >> skipped;
   std::uint64_t ticks = 0;
   fields >> ticks;
+  const bool ended = state == 'Z' || state == 'X';
+  if (!fields || ended) return std::nullopt;
   return ticks;
+}
+
+std::uint64_t start_of_this_process() {
+  static const std::uint64_t instead = random_u64() | Owner::kNoTicks;
+  return start_ticks_of("self").value_or(instead);
+}
+
+/// Of this machine's last start; "" where /proc does not tell.
+std::string boot_id_here() {
+  std::string id;
+  std::istringstream(read_text("/proc/sys/kernel/random/boot_id")) >> id;
+  return id.size() <= kBootIdBytesMax ? id : "";
+}
+
+bool is_of_another_boot(const Owner& owner) {
+  const std::string here = boot_id_here();
+  return !owner.boot_id.empty() && !here.empty() && owner.boot_id != here;
 }
 
 /// The owner that is written down; nothing if there is none or it cannot be understood.
@@ -68,22 +97,43 @@ struct flock whole_file(short type) {
 
 }  // namespace
 
-Owner Owner::make() { return {::getpid(), start_ticks_of_this_process(), random_u64()}; }
+Owner Owner::make() {
+  return {.pid = ::getpid(),
+          .start_ticks = start_of_this_process(),
+          .nonce = random_u64(),
+          .boot_id = boot_id_here()};
+}
 
 bool Owner::is_this_process() const {
-  return pid == ::getpid() && start_ticks == start_ticks_of_this_process();
+  return start_ticks != 0 && pid == ::getpid() && start_ticks == start_of_this_process() &&
+         !is_of_another_boot(*this);
+}
+
+bool Owner::lives() const {
+  if (pid <= 0 || is_of_another_boot(*this)) return false;
+  if (pid == ::getpid()) return is_this_process();
+  if (start_ticks > 0 && start_ticks < kNoTicks) {
+    const auto ticks = start_ticks_of(std::to_string(pid));
+    if (ticks) return *ticks == start_ticks;
+  }
+  return ::kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM;
 }
 
 std::string encode(const Owner& owner) {
-  return fmt::format("pid {}\nstart {}\nnonce {:016x}\n", owner.pid, owner.start_ticks, owner.nonce);
+  const std::string text =
+      fmt::format("pid {}\nstart {}\nnonce {:016x}\n", owner.pid, owner.start_ticks, owner.nonce);
+  return owner.boot_id.empty() ? text : fmt::format("{}boot {}\n", text, owner.boot_id);
 }
 
 std::optional<Owner> parse_owner(std::string_view text) {
   Owner owner;
   std::istringstream fields{std::string(text)};
-  std::string pid, start, nonce;
+  std::string pid, start, nonce, boot;
   fields >> pid >> owner.pid >> start >> owner.start_ticks >> nonce >> std::hex >> owner.nonce;
   if (!fields || pid != "pid" || start != "start" || nonce != "nonce") return std::nullopt;
+  if (!(fields >> boot)) return owner;
+  fields >> owner.boot_id;
+  if (!fields || boot != "boot" || owner.boot_id.size() > kBootIdBytesMax) return std::nullopt;
   return owner;
 }
 
@@ -143,7 +193,17 @@ Result<Lock> Lock::acquire(const io::Directory& directory, io::Creation creation
                                                          directory.path(), describe(*owner, 0)));
   }
   SLUICE_ASSIGN_OR_RETURN(io::Directory reopened, directory.reopen());
-  auto file = io::File::open(directory, kLockName, {.creation = creation, .caching = io::Caching::kBuffered});
+  auto file =
+      io::File::open(directory, kLockName,
+                     {.creation = creation == io::Creation::kIfMissing ? io::Creation::kNever : creation,
+                      .caching = io::Caching::kBuffered});
+  if (file.status().code() == Code::kNotFound && creation == io::Creation::kIfMissing) {
+    if (*owner && (*owner)->lives()) {
+      return Status(Code::kFailedPrecondition, fmt::format("{}: in use by {}, whose lock was removed",
+                                                           directory.path(), describe(*owner, 0)));
+    }
+    file = io::File::open(directory, kLockName, {.creation = creation, .caching = io::Caching::kBuffered});
+  }
   if (!file.ok()) return file.status();
   struct flock range = whole_file(F_WRLCK);
   while (::fcntl(file->fd(), F_SETLK, &range) != 0) {

@@ -14,18 +14,27 @@ namespace sluice::store {
 /// Who holds a lock, for the refusal of the next one.
 struct Owner {
   std::int64_t pid = 0;
-  std::uint64_t start_ticks =
-      0;                    ///< of the process after boot, so that a reused pid is another owner; 0: unknown
-  std::uint64_t nonce = 0;  ///< random, one an engine
+  /// Of the process after boot, so that a reused pid is another owner. From kNoTicks on: a random number, one
+  /// a process, where /proc does not tell. 0: unknown.
+  std::uint64_t start_ticks = 0;
+  std::uint64_t nonce = 0;   ///< random, one an engine
+  std::string boot_id = {};  ///< of the machine, so that pid and ticks of an earlier boot are another owner;
+                             ///< "": unknown
+  static constexpr std::uint64_t kNoTicks = std::uint64_t{1} << 63;
 
   /// This process and a new nonce.
   static Owner make();
+  /// An owner whose start is unknown is never this process.
   bool is_this_process() const;
+  /// Whether the process runs, as far as can be seen from here. One whose start cannot be compared counts as
+  /// running if another process has its pid.
+  bool lives() const;
   friend bool operator==(const Owner&, const Owner&) = default;
 };
 
-/// "pid <n>\nstart <ticks>\nnonce <hexadecimal>\n".
+/// "pid <n>\nstart <ticks>\nnonce <hexadecimal>\n", then "boot <id>\n" where it is known.
 std::string encode(const Owner& owner);
+/// Returns: nothing for anything else.
 std::optional<Owner> parse_owner(std::string_view text);
 
 /// Who holds the lock of a rank's directory; nothing if nobody does. Changes nothing.
@@ -55,7 +64,8 @@ class NamesGuard {
 /// where another engine may be looking; in a forked child it does nothing to the parent's.
 class Lock {
  public:
-  /// Locks an existing `lock`, or makes it.
+  /// Locks an existing `lock`, or makes it. One that is gone while its owner lives is not made again: a lock
+  /// on the new file would not meet the owner's.
   /// Requires: the caller holds the drive's NamesGuard.
   /// Errors: kFailedPrecondition naming the live owner; with kNever kNotFound if there is no lock.
   static Result<Lock> acquire(const io::Directory& rank_directory, io::Creation creation);

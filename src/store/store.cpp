@@ -139,6 +139,9 @@ Result<std::unique_ptr<Store>> Store::open(const Drives& drives, const StoreOpti
   }
   std::vector<std::uint64_t> container_bytes;
   for (const ExistingDrive& drive : existing.drives) {
+    if (!drive.lock) {
+      return Status(Code::kInternal, fmt::format("{}: opened without its lock", drive.rank.path()));
+    }
     container_bytes.push_back(drive.superblock->container_bytes);
   }
   SLUICE_ASSIGN_OR_RETURN(SlotTable slots, SlotTable::restore(existing.catalog, container_bytes));

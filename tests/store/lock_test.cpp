@@ -56,8 +56,51 @@ TEST(Owner, ReusedPidIsAnotherProcess) {
   EXPECT_FALSE(owner.is_this_process());
 }
 
+TEST(Owner, PidAndStartOfAnEarlierBootAreAnotherProcess) {
+  Owner owner = Owner::make();
+  ASSERT_FALSE(owner.boot_id.empty());
+  EXPECT_TRUE(owner.lives());
+  owner.boot_id.back() = owner.boot_id.back() == '0' ? '1' : '0';
+  EXPECT_FALSE(owner.is_this_process());
+  EXPECT_FALSE(owner.lives());
+  owner.boot_id.clear();
+  EXPECT_TRUE(owner.is_this_process()) << "unknown is no other boot";
+}
+
+TEST(Owner, UnknownStartIsNotThisProcessByItsPidAlone) {
+  Owner owner = Owner::make();
+  owner.start_ticks = 0;
+  EXPECT_FALSE(owner.is_this_process());
+  EXPECT_FALSE(owner.lives());
+}
+
+TEST(Owner, LivesAsLongAsItsProcess) {
+  Child child([] { return encode(Owner::make()); });
+  const std::optional<Owner> owner = parse_owner(child.report());
+  ASSERT_TRUE(owner.has_value());
+  Owner reused = *owner, unknown = *owner;
+  reused.start_ticks += 1;
+  unknown.start_ticks = 0;
+  EXPECT_TRUE(owner->lives());
+  EXPECT_FALSE(reused.lives());
+  EXPECT_TRUE(unknown.lives()) << "as far as can be seen";
+  child.kill();
+  EXPECT_FALSE(owner->lives());
+  EXPECT_FALSE(unknown.lives());
+}
+
+TEST(Owner, ThreeLinesOfAnEarlierBuildAreUnderstood) {
+  const std::optional<Owner> owner = parse_owner("pid 12\nstart 34\nnonce 00000000000000ff\n");
+  EXPECT_EQ(owner, (Owner{.pid = 12, .start_ticks = 34, .nonce = 255}));
+  EXPECT_EQ(encode(*owner), "pid 12\nstart 34\nnonce 00000000000000ff\n");
+}
+
 TEST(Owner, NonsenseIsNobody) {
-  for (const char* text : {"", "pid", "pid x\nstart 1\nnonce 1\n", "1 2 3", "pid 1\nstart 2\n"}) {
+  for (const std::string& text :
+       {std::string(), std::string("pid"), std::string("pid x\nstart 1\nnonce 1\n"), std::string("1 2 3"),
+        std::string("pid 1\nstart 2\n"), std::string("pid 1\nstart 2\nnonce 3\nboot"),
+        std::string("pid 1\nstart 2\nnonce 3\nroot x\n"),
+        "pid 1\nstart 2\nnonce 3\nboot " + std::string(65, 'a') + "\n"}) {
     EXPECT_EQ(parse_owner(text), std::nullopt) << text;
   }
 }
@@ -192,6 +235,36 @@ TEST_F(LockTest, NonsenseOwnerStillLeavesTheRecordLock) {
 TEST_F(LockTest, MissingLockIsMadeOnlyOnRequest) {
   EXPECT_EQ(Lock::acquire(open(), io::Creation::kNever).status().code(), Code::kNotFound);
   EXPECT_TRUE(std::filesystem::is_empty(temporary_.path()));
+}
+
+TEST_F(LockTest, LockThatIsGoneIsNotMadeAgainWhileItsOwnerLives) {
+  Child child([this] { return hold(); });
+  ASSERT_EQ(child.report(), "Ok");
+  std::filesystem::remove(std::filesystem::path(temporary_.path()) / kLockName);
+  const Status status = Lock::acquire(open(), io::Creation::kIfMissing).status();
+  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr("in use by process " + std::to_string(child.pid())));
+  EXPECT_FALSE(std::filesystem::exists(std::filesystem::path(temporary_.path()) / kLockName));
+  child.kill();
+  EXPECT_TRUE(Lock::acquire(open(), io::Creation::kIfMissing).ok());
+}
+
+TEST_F(LockTest, EnginesOfOneProcessAreKeptApartWithoutProc) {
+  Child child([this] {
+    if (!sim::mount_tmpfs("/proc", 1 << 20)) return std::string("skip");
+    const Owner owner = Owner::make();
+    if (owner.start_ticks < Owner::kNoTicks || !owner.boot_id.empty()) return std::string("/proc is there");
+    Owner by_pid_alone = owner;
+    by_pid_alone.start_ticks = 0;
+    write(kOwnerName, encode(by_pid_alone));
+    const auto directory = open();
+    auto lock = Lock::acquire(directory, io::Creation::kIfMissing);
+    if (!lock.ok()) return lock.status().to_string();
+    if (!lock->sign(owner).ok() || parse_owner(encode(owner)) != owner) return std::string("not signed");
+    return Lock::acquire(directory, io::Creation::kIfMissing).status().to_string();
+  });
+  if (child.report() == "skip") GTEST_SKIP() << "cannot mount a tmpfs here";
+  EXPECT_THAT(child.report(), HasSubstr("another engine of this process"));
 }
 
 TEST_F(LockTest, LinkIsNotFollowed) {

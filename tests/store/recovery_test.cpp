@@ -273,6 +273,48 @@ TEST_F(RecoveryTest, WhatWasFoundIsLockedUntilItIsDropped) {
   EXPECT_EQ(other.report(), "Ok");
 }
 
+TEST_F(RecoveryTest, ContainerWhoseLockIsGoneIsLockedAgain) {
+  use_drives(2);
+  leave_run({1});
+  fs::remove(rank_path("b") + "/lock");
+  {
+    const ExistingRank rank = found();
+    EXPECT_TRUE(rank.drives[1].lock.has_value());
+    paths_ = {path("b")};
+    Child other([&] { return find().status().to_string(); });
+    EXPECT_THAT(other.report(), HasSubstr("in use by process " + std::to_string(::getpid())));
+    use_drives(2);
+  }
+  EXPECT_TRUE(recover().ok());
+}
+
+TEST_F(RecoveryTest, ContainerWhoseLockIsGoneIsRefusedWhileItsOwnerLives) {
+  leave_run({1});
+  Child live([&] {
+    auto store = recover();
+    const Status status = store.status();
+    if (store.ok()) (*store).release();
+    return status.to_string();
+  });
+  ASSERT_EQ(live.report(), "Ok");
+  fs::remove(rank_path("a") + "/lock");
+  const Status status = recover().status();
+  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr("in use by process " + std::to_string(live.pid())));
+  live.kill();
+  EXPECT_TRUE(recover().ok());
+}
+
+TEST_F(RecoveryTest, StoreIsNotOpenedWithoutItsLocks) {
+  leave_run({1});
+  const auto drives = Drives::open(paths_, io::Access::kReadWrite);
+  ASSERT_TRUE(drives.ok());
+  const std::vector<std::uint64_t> kept = {1};
+  const Status status = Store::open(*drives, options_, found({.claim = Claim::kLook}), kept).status();
+  EXPECT_EQ(status.code(), Code::kInternal);
+  EXPECT_THAT(status.message(), HasSubstr(rank_path("a") + ": opened without its lock"));
+}
+
 TEST_F(RecoveryTest, LiveStoreOfAnotherProcessIsRefusedByItsPid) {
   leave_run({1});
   Child live([&] {
