@@ -1,7 +1,10 @@
 #include "store/existing.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -63,8 +66,10 @@ class Search {
       const auto store_id = parse_store_name(name);
       if (!store_id) continue;
       auto store = root->subdirectory(name, io::Creation::kNever);
-      if (is_absent(store.status()) || store.status().code() == Code::kFailedPrecondition) continue;
-      if (!store.ok()) return store.status();
+      if (!store.ok()) {
+        SLUICE_RETURN_IF_ERROR(pass_over(*root, name, store.status()));
+        continue;
+      }
       SLUICE_RETURN_IF_ERROR(
           look_into_store(root, *store_id, std::make_shared<const io::Directory>(std::move(*store))));
     }
@@ -77,6 +82,24 @@ class Search {
   /// Gone since its name was read, which nothing prevents where nothing is locked.
   bool is_absent(const Status& status) const {
     return options_.claim == Claim::kLook && status.code() == Code::kNotFound;
+  }
+
+  /// ok for what has a store's name and is none: a file, or a directory that another user keeps to himself.
+  Status pass_over(const io::Directory& root, const std::string& name, const Status& opened) const {
+    if (is_absent(opened)) return {};
+    struct stat entry;
+    if (opened.code() != Code::kFailedPrecondition ||
+        ::fstatat(root.fd(), name.c_str(), &entry, AT_SYMLINK_NOFOLLOW) != 0) {
+      return opened;
+    }
+    if (S_ISLNK(entry.st_mode)) {
+      return Status(
+          Code::kFailedPrecondition,
+          fmt::format("{}: a link in place of a store, which is not followed; name the directory that "
+                      "the store lies in",
+                      root.path_of(name)));
+    }
+    return S_ISDIR(entry.st_mode) && entry.st_uid == ::geteuid() ? opened : Status();
   }
 
   Status look_into_store(const std::shared_ptr<const io::Directory>& root, std::uint64_t store_id,
@@ -105,7 +128,8 @@ class Search {
                                                       "untouched",
                                                       drive.rank.path(), *foreign));
     }
-    // The lock comes before the container and goes after it: whoever lost it has lost it to somebody else.
+    // A making that was cut short before the lock has no data. With data it was removed by somebody else, and
+    // what there is to keep is kept by a new one.
     const bool holds_data = std::ranges::find(names, kDataName) != names.end();
     auto lock = Lock::acquire(drive.rank, holds_data ? io::Creation::kIfMissing : io::Creation::kNever);
     SLUICE_RETURN_IF_ERROR(ignore_missing(lock.status()));
@@ -237,37 +261,70 @@ bool belongs(const CommitRecord& record, const ExistingRank& rank, const Element
   return true;
 }
 
-Status read_records(ExistingRank& rank, const ElementLayout& layout) {
-  const std::span<ExistingDrive> drives = drives_of(rank);
-  std::map<std::uint64_t, HeldCommit> held;  // by number
-  std::vector<std::byte> bytes(rank.superblock->place_bytes);
-  for (std::size_t index = 0; index < drives.size(); ++index) {
-    const io::File& data = *drives[index].data;
-    for (std::uint32_t place = 0; place < rank.superblock->place_count; ++place) {
-      SLUICE_RETURN_IF_ERROR(
-          data.read_exact(rank.superblock->places_offset + place * rank.superblock->place_bytes, bytes));
-      auto record = decode_commit(bytes);
-      const Code code = record.status().code();
-      if (code == Code::kNotFound || code == Code::kDataLoss) continue;
-      if (!record.ok()) {
-        return record.status().with_context(fmt::format("{}: commit record place {}", data.path(), place));
+/// Reads the commit records of one rank.
+class RecordSearch {
+ public:
+  RecordSearch(ExistingRank& rank, const ElementLayout& layout)
+      : rank_(rank), layout_(layout), bytes_(rank.superblock->place_bytes) {}
+
+  Status run() {
+    const auto drives = static_cast<std::uint32_t>(drives_of(rank_).size());
+    for (std::uint32_t drive = 0; drive < drives; ++drive) {
+      for (std::uint32_t place = 0; place < rank_.superblock->place_count; ++place) {
+        SLUICE_RETURN_IF_ERROR(look_at({drive, place}));
       }
-      if (!belongs(*record, rank, layout)) continue;
-      HeldCommit& commit = held[record->number];
-      if (commit.places.empty()) {
-        commit.record = std::move(*record);
-        commit.places.resize(drives.size());
-      }
-      if (commit.places[index]) {
-        return Status(Code::kDataLoss, fmt::format("{}: places {} and {} both hold commit {}", data.path(),
-                                                   *commit.places[index], place, commit.record.number));
-      }
-      commit.places[index] = place;
     }
+    for (const auto& [at, status] : failed_) {
+      if (!is_held(at.place)) return status;
+      rank_.unreadable.push_back(at);
+    }
+    for (auto& [number, commit] : held_) rank_.commits.push_back(std::move(commit));
+    return {};
   }
-  for (auto& [number, commit] : held) rank.commits.push_back(std::move(commit));
-  return {};
-}
+
+ private:
+  Status look_at(PlaceOnDrive at) {
+    const io::File& data = *rank_.drives[at.drive].data;
+    const auto in_context = [&](const Status& status) {
+      return status.with_context(fmt::format("{}: commit record place {}", data.path(), at.place));
+    };
+    const Superblock& superblock = *rank_.superblock;
+    const Status status =
+        data.read_exact(superblock.places_offset + at.place * superblock.place_bytes, bytes_);
+    if (!status.ok()) {
+      failed_.emplace_back(at, in_context(status));
+      return {};
+    }
+    auto record = decode_commit(bytes_);
+    const Code code = record.status().code();
+    if (code == Code::kNotFound || code == Code::kDataLoss) return {};
+    if (!record.ok()) return in_context(record.status());
+    if (!belongs(*record, rank_, layout_)) return {};
+    HeldCommit& commit = held_[record->number];
+    if (commit.places.empty()) {
+      commit.record = std::move(*record);
+      commit.places.resize(drives_of(rank_).size());
+    }
+    if (commit.places[at.drive]) {
+      return Status(Code::kDataLoss, fmt::format("{}: places {} and {} both hold commit {}", data.path(),
+                                                 *commit.places[at.drive], at.place, commit.record.number));
+    }
+    commit.places[at.drive] = at.place;
+    return {};
+  }
+
+  bool is_held(std::uint32_t place) const {
+    return std::ranges::any_of(held_, [&](const auto& numbered) {
+      return std::ranges::find(numbered.second.places, place) != numbered.second.places.end();
+    });
+  }
+
+  ExistingRank& rank_;
+  const ElementLayout& layout_;
+  std::vector<std::byte> bytes_;
+  std::map<std::uint64_t, HeldCommit> held_;  // by number
+  std::vector<std::pair<PlaceOnDrive, Status>> failed_;
+};
 
 Status read_tables(ExistingRank& rank) {
   const std::span<ExistingDrive> drives = drives_of(rank);
@@ -282,7 +339,7 @@ Status read_tables(ExistingRank& rank) {
   }
   auto layout = layout_of(rank.catalog, *rank.superblock);
   if (!layout.ok()) return layout.status().with_context(drives[0].data->path());
-  return read_records(rank, *layout);
+  return RecordSearch(rank, *layout).run();
 }
 
 }  // namespace

@@ -42,6 +42,13 @@ struct ExistingDrive {
   std::optional<Superblock> superblock = {};  ///< none where it was cut short before that
 };
 
+/// A commit record place of one drive.
+struct PlaceOnDrive {
+  std::uint32_t drive = 0;
+  std::uint32_t place = 0;
+  friend bool operator==(const PlaceOnDrive&, const PlaceOnDrive&) = default;
+};
+
 /// A commit that a rank holds: one whole copy of its record is on one of its drives.
 struct HeldCommit {
   CommitRecord record;
@@ -59,6 +66,9 @@ struct ExistingRank {
   std::optional<Superblock> superblock = {};
   Catalog catalog = {};  ///< empty in a scratch store
   std::vector<HeldCommit> commits = {};
+  /// Places that could not be read, which hold no commit here: another drive has a whole record in the same
+  /// place.
+  std::vector<PlaceOnDrive> unreadable = {};
   bool whole = false;  ///< every drive that the superblock counts is here
   std::string missing =
       {};  ///< otherwise which are not: "drive 1 of 2 (volume 3f…) is in none of the directories"
@@ -66,13 +76,16 @@ struct ExistingRank {
 
 /// Looks through the drives' directories. With Claim::kLock what is found is locked and signed by `owner`
 /// until the result is dropped, and store directories with nothing in them are removed. What is no store
-/// (files, links, directories of other names, directories of other users) is not looked into. A place whose
-/// commit record was erased, is torn or is of another store is a commit that the rank does not hold.
+/// (files, directories of other names, directories that another user keeps to himself) is not looked into. A
+/// place whose commit record was erased, is torn or is of another store is a commit that the rank does not
+/// hold.
 /// Requires: with kLock the caller holds every directory's NamesGuard.
-/// Errors: kFailedPrecondition naming the process of a live store; kDataLoss naming the file for a damaged or
-/// foreign superblock or catalog, a container that ends before its slots do, a drive that belongs to another
-/// volume or is there twice; kUnimplemented for a newer format; with kLock kAlreadyExists for a rank's
-/// directory with files in it that are not a store's.
+/// Errors: kFailedPrecondition naming the process of a live store, a link in place of a store, or a store of
+/// this user's that he may not open; that of a place that cannot be read where no other drive has a whole
+/// record in it, since the newest commit may lie there; kDataLoss naming the file for a damaged or foreign
+/// superblock or catalog, a container that ends before its slots do, a drive that belongs to another volume
+/// or is there twice; kUnimplemented for a newer format; with kLock kAlreadyExists for a rank's directory
+/// with files in it that are not a store's.
 /// Blocks: on the drives.
 Result<std::vector<ExistingRank>> find_existing(std::span<const io::Directory> directories,
                                                 const FindOptions& options, const Owner& owner);

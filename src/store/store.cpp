@@ -167,7 +167,7 @@ Status Store::take_over(ExistingRank existing, std::span<const std::uint64_t> ke
   }
   SLUICE_ASSIGN_OR_RETURN(kept_, take_commits(existing.commits, kept));
   SLUICE_RETURN_IF_ERROR(take_references());
-  sort_places(std::move(existing.commits));
+  sort_places(existing.commits, existing.unreadable);
   for (std::uint32_t index = 0; index < drive_count(); ++index) {
     const Drive& drive = drives_[index];
     SLUICE_RETURN_IF_ERROR(check_grid(*drive.data));
@@ -198,7 +198,7 @@ Status Store::take_references() {
   return retain_all(kept_.back().record);
 }
 
-void Store::sort_places(std::vector<HeldCommit> commits) {
+void Store::sort_places(const std::vector<HeldCommit>& others, const std::vector<PlaceOnDrive>& unreadable) {
   for (std::uint32_t drive = 0; drive < drive_count(); ++drive) {
     const HeldCommit& current = kept_.back();
     if (current.places[drive]) continue;
@@ -214,11 +214,14 @@ void Store::sort_places(std::vector<HeldCommit> commits) {
     }
     to_rewrite_.push_back({drive, place});
   }
-  for (const HeldCommit& commit : commits) {
+  const auto erase = [&](PlaceOnDrive place) {
+    if (std::ranges::find(to_rewrite_, place) == to_rewrite_.end()) to_erase_.push_back(place);
+  };
+  // A place that comes back one day must not bring a commit whose slots were given out.
+  for (const PlaceOnDrive& place : unreadable) erase(place);
+  for (const HeldCommit& commit : others) {
     for (std::uint32_t drive = 0; drive < drive_count(); ++drive) {
-      if (!commit.places[drive]) continue;
-      const PlaceOnDrive place{drive, *commit.places[drive]};
-      if (std::ranges::find(to_rewrite_, place) == to_rewrite_.end()) to_erase_.push_back(place);
+      if (commit.places[drive]) erase({drive, *commit.places[drive]});
     }
   }
 }

@@ -102,13 +102,8 @@ class Store {
 
   /// The commits that open() found and kept, ascending, and what their places hold on each drive.
   const std::vector<HeldCommit>& kept() const { return kept_; }
-  struct PlaceOnDrive {
-    std::uint32_t drive = 0;
-    std::uint32_t place = 0;
-    friend bool operator==(const PlaceOnDrive&, const PlaceOnDrive&) = default;
-  };
-  /// Places whose record is none of kept(), on any drive, the oldest commit's first: they must be erased
-  /// before a slot is given out, since the slots that they name are free.
+  /// Places whose record is none of kept(), on any drive: those that could not be read, then the oldest
+  /// commit's first. They must be erased before a slot is given out, since the slots that they name are free.
   const std::vector<PlaceOnDrive>& to_erase() const { return to_erase_; }
   /// Drives and the places there that lack a copy of the last of kept(); none of them is in to_erase().
   const std::vector<PlaceOnDrive>& to_rewrite() const { return to_rewrite_; }
@@ -147,7 +142,7 @@ class Store {
   Status make_gradients(const StoreOptions& options);
   Status take_over(ExistingRank existing, std::span<const std::uint64_t> kept);
   Status take_references();
-  void sort_places(std::vector<HeldCommit> commits);
+  void sort_places(const std::vector<HeldCommit>& others, const std::vector<PlaceOnDrive>& unreadable);
   Status check_grid(const io::File& file) const;
   Superblock superblock_of(std::uint32_t drive) const;
   /// Requires: the caller holds the drives' NamesGuards.

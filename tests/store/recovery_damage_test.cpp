@@ -1,7 +1,11 @@
+#include <sys/syscall.h>
+
 #include <functional>
 
 #include "kernels/tile_hash.hpp"
 #include "recovery_fixture.hpp"
+#include "support/child.hpp"
+#include "support/refusal.hpp"
 
 namespace sluice::store {
 namespace {
@@ -23,6 +27,33 @@ class DamageTest : public RecoveryTest {
     const Status locking = find().status();
     EXPECT_EQ(looking.to_string(), locking.to_string());
     return locking;
+  }
+  /// What `body` tells where the drives' reads of this place, of none other, fail.
+  std::string where_unreadable(const std::vector<std::uint32_t>& drives, std::uint32_t place,
+                               const std::function<std::string()>& body) const {
+    return sim::in_child([&] {
+      // A descriptor is the lowest that is free: the files that are opened again get the same ones.
+      std::vector<sim::Refusal> refusals;
+      {
+        const ExistingRank rank = found();
+        const std::uint64_t offset = place_offset(place);
+        for (const std::uint32_t drive : drives) {
+          refusals.push_back({.call = SYS_pread64,
+                              .error = EIO,
+                              .argument = 3,
+                              .equals = static_cast<std::uint32_t>(offset),
+                              .descriptor = rank.drives[drive].data->fd()});
+        }
+      }
+      return sim::refuse(refusals) ? body() : std::string("skip");
+    });
+  }
+  static std::string told(const std::vector<PlaceOnDrive>& places) {
+    std::string text;
+    for (const auto& [drive, place] : places) {
+      text += std::to_string(drive) + ":" + std::to_string(place) + " ";
+    }
+    return text;
   }
   /// Bytes of drive's container are these from now on, under a good checksum.
   void put_superblock(std::uint32_t drive, const Superblock& superblock) const {
@@ -228,6 +259,48 @@ TEST_F(DamageTest, ContainerInAnothersDirectoryIsRefused) {
   EXPECT_EQ(status.code(), Code::kDataLoss);
   EXPECT_THAT(status.message(),
               AllOf(HasSubstr("rank-00001/data"), HasSubstr("rank 0 of store 0000000000000abc")));
+}
+
+TEST_F(DamageTest, PlaceThatCannotBeReadIsNoLossWhereAnotherDriveHoldsItsRecord) {
+  use_drives(3);
+  leave_run({1, 2, 3});
+  for (std::uint32_t place = 0; place < 3; ++place) {
+    for (std::uint32_t drive = 0; drive < 3; ++drive) {
+      SCOPED_TRACE(testing::Message() << "drive " << drive << ", place " << place);
+      const std::string report = where_unreadable({drive}, place, [&] {
+        const auto store = recover();
+        if (!store.ok()) return store.status().to_string();
+        return testing::PrintToString(numbers_of((*store)->kept())) + " rewrite " +
+               told((*store)->to_rewrite()) + "erase " + told((*store)->to_erase());
+      });
+      if (report == "skip") GTEST_SKIP() << "cannot refuse system calls here";
+      const std::string unreadable = told({{drive, place}});
+      std::string erased;
+      for (std::uint32_t other = 0; other < 3; ++other) {
+        if (place != 0 || other != drive) erased += told({{other, 0}});
+      }
+      EXPECT_EQ(report, "{ 2, 3 } rewrite " + (place == 2 ? unreadable : "") + "erase " +
+                            (place == 2 ? "" : unreadable) + erased);
+    }
+  }
+}
+
+TEST_F(DamageTest, PlaceThatCannotBeReadAndNoDriveHoldsARecordInIsRefused) {
+  use_drives(2);
+  auto store = created(options_);
+  commit(*store, {1, 2});
+  store->keep();
+  ASSERT_TRUE(store->close().ok());
+  for (const auto& [drives, place] :
+       std::vector<std::pair<std::vector<std::uint32_t>, std::uint32_t>>{{{0, 1}, 1}, {{1}, 2}}) {
+    const std::string report = where_unreadable(drives, place, [&] {
+      const Status status = find().status();
+      return std::string(code_name(status.code())) + " " + status.message();
+    });
+    if (report == "skip") GTEST_SKIP() << "cannot refuse system calls here";
+    EXPECT_THAT(report, AllOf(HasSubstr("IoError"), HasSubstr(data_path(drives[0])),
+                              HasSubstr("commit record place " + std::to_string(place))));
+  }
 }
 
 TEST_F(DamageTest, RecordsOfOthersAreNotHeld) {

@@ -14,7 +14,6 @@ using sim::Child;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using PlaceOnDrive = Store::PlaceOnDrive;
 
 class RecoveryOnDrives : public RecoveryTest, public testing::WithParamInterface<std::uint32_t> {
  protected:

@@ -18,12 +18,21 @@ bool refuse(const std::vector<Refusal>& refusals) {
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<std::uint32_t>(refusal.error));
     load(offsetof(seccomp_data, nr));
     const bool always = refusal.argument == Refusal::kAlways;
+    const bool any_descriptor = refusal.descriptor == Refusal::kAlways;
+    const auto to_the_next = static_cast<std::uint8_t>(always ? 1 : 3);
     program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(refusal.call), 0,
-                               static_cast<std::uint8_t>(always ? 1 : 3)));
+                               static_cast<std::uint8_t>(to_the_next + (any_descriptor ? 0 : 2))));
+    if (!any_descriptor) {
+      load(offsetof(seccomp_data, args));
+      program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(refusal.descriptor), 0,
+                                 to_the_next));
+    }
     if (!always) {
       load(offsetof(seccomp_data, args) + sizeof(std::uint64_t) * static_cast<std::size_t>(refusal.argument));
       if (refusal.any_of_bits != 0) {
         program.push_back(BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, refusal.any_of_bits, 0, 1));
+      } else if (refusal.equals != 0) {
+        program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, refusal.equals, 0, 1));
       } else {
         program.push_back(BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, refusal.below, 1, 0));
       }

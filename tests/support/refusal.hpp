@@ -13,6 +13,8 @@ struct Refusal {
   int argument = kAlways;
   std::uint32_t any_of_bits = 0;  ///< refused when one of them is set; 0: not looked at
   std::uint32_t below = 0;        ///< refused when smaller; 0: not looked at
+  std::uint32_t equals = 0;       ///< refused when the same; 0: not looked at
+  int descriptor = kAlways;       ///< refused for this first argument alone
 };
 
 /// Puts this process under a seccomp filter; there is no way back, so only in a child.
