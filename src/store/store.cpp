@@ -226,6 +226,12 @@ void Store::sort_places(const std::vector<HeldCommit>& others, const std::vector
   }
 }
 
+void Store::forget_recovery() {
+  kept_ = std::vector<HeldCommit>();
+  to_erase_ = std::vector<PlaceOnDrive>();
+  to_rewrite_ = std::vector<PlaceOnDrive>();
+}
+
 Status Store::check_grid(const io::File& file) const {
   const std::uint32_t grid_bytes = file.grid().offset_bytes;
   if (superblock_.grid_bytes % grid_bytes == 0) return {};

@@ -114,6 +114,10 @@ class Store {
   /// Why files are buffered, one for each that is.
   std::vector<std::string> fallback_reasons() const;
 
+  /// Drops kept(), to_erase() and to_rewrite() and gives back their memory: records hold what the user put
+  /// into each commit, and nothing here needs them once they were adopted and the places repaired.
+  void forget_recovery();
+
   /// From here on close() leaves the files for the next run.
   void keep() { keep_ = true; }
 

@@ -165,6 +165,24 @@ TEST_F(RecoveryTest, RecordsBehindTheKeptOnesAreToBeErasedFirst) {
   EXPECT_THAT(recovered(2)->to_erase(), ElementsAre(PlaceOnDrive{0, 0}, PlaceOnDrive{0, 2}));
 }
 
+TEST_F(RecoveryTest, WhatRecoveryNeededIsForgottenAndTheSlotsStayTaken) {
+  use_drives(2);
+  leave_run({1, 2, 3});
+  const auto store = recovered();
+  const io::Place older = store->kept()[0].record.chunks[0].place;
+  const io::Place current = store->kept()[1].record.chunks[0].place;
+  ASSERT_FALSE(store->to_erase().empty());
+  store->forget_recovery();
+  EXPECT_EQ(store->kept().capacity(), 0u);
+  EXPECT_THAT(store->to_erase(), IsEmpty());
+  EXPECT_THAT(store->to_rewrite(), IsEmpty());
+  EXPECT_TRUE(store->slot_shared(0, current));
+  while (const auto place = store->acquire_slot(0)) {
+    EXPECT_NE(place->offset, older.offset);
+    EXPECT_NE(place->offset, current.offset);
+  }
+}
+
 TEST_F(RecoveryTest, CommitThatIsNotThereIsRefusedWithThoseThatAre) {
   leave_run({4, 7});
   const Status status = recover(5).status();
