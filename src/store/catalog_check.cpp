@@ -9,13 +9,13 @@
 
 #include "store/catalog.hpp"
 #include "store/checksum.hpp"
+#include "store/offsets.hpp"
 #include "store/optimizer_numbers.hpp"
 
 namespace sluice::store {
 namespace {
 
 constexpr std::uint64_t kElementsMax = std::uint64_t{1} << 63;
-constexpr std::uint64_t kFileBytesMax = kElementsMax - 1;
 
 Status wrong(std::string what) { return Status(Code::kInvalidArgument, std::move(what)); }
 

@@ -10,6 +10,7 @@
 
 #include "kernels/tile_hash.hpp"
 #include "store/bytes.hpp"
+#include "store/offsets.hpp"
 #include "store/optimizer_numbers.hpp"
 
 namespace sluice::store {
@@ -19,7 +20,6 @@ constexpr std::string_view kMagic(
     "\x89"
     "Commit\n",
     8);
-constexpr std::uint64_t kFileBytesMax = std::numeric_limits<std::int64_t>::max();
 constexpr std::size_t kHeaderBytes = 112;
 constexpr std::size_t kChecksumBytes = 8;
 constexpr std::size_t kGroupBytes = 8 + 8 * kOptimizerNumbers;  // without its name

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
-#include <optional>
 #include <string>
 #include <utility>
 
 #include "kernels/tile_hash.hpp"
+#include "store/offsets.hpp"
 
 namespace sluice::store {
 namespace {
@@ -61,12 +61,6 @@ Status check(const StoreOptions& options) {
   return {};
 }
 
-/// On the grid; nothing where that passes 64 bits.
-std::optional<std::uint64_t> align_up(std::uint64_t bytes, std::uint64_t grid_bytes) {
-  if (bytes > kTooMany - (grid_bytes - 1)) return std::nullopt;
-  return (bytes + grid_bytes - 1) & ~(grid_bytes - 1);
-}
-
 Result<SlotTable> plan_slots(const StoreOptions& options, std::uint32_t drives, std::uint64_t first_offset) {
   return SlotTable::plan({.chunks = options.chunks,
                           .stored_chunks = options.stored_chunks,
@@ -89,8 +83,8 @@ Result<ContainerPlan> plan_durable(const StoreOptions& options, std::uint32_t dr
   superblock.catalog_offset = superblock.slots_offset;
   superblock.catalog_bytes = encode(catalog_of(options, unplaced)).size();  // whatever the offsets in it
   superblock.place_count = options.keep_commits + 1;
-  const auto catalog_room = align_up(superblock.catalog_bytes, options.grid_bytes);
-  const auto place_bytes = align_up(options.record_bytes_max, options.grid_bytes);
+  const auto catalog_room = checked_align_up(superblock.catalog_bytes, options.grid_bytes);
+  const auto place_bytes = checked_align_up(options.record_bytes_max, options.grid_bytes);
   std::uint64_t places_bytes = 0;
   if (!catalog_room || !place_bytes ||
       __builtin_mul_overflow(*place_bytes, superblock.place_count, &places_bytes) ||

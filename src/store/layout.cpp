@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "kernels/constants.hpp"
+#include "store/offsets.hpp"
 
 namespace sluice::store {
 namespace {
@@ -16,10 +17,6 @@ static_assert(kGranule == kernels::kGranuleElements);
 constexpr std::uint64_t kParameterElementsMax = std::uint64_t{1} << 63;
 constexpr std::uint64_t kChunksMax = std::numeric_limits<std::uint32_t>::max();
 constexpr std::uint32_t kChunkElementsMax = 1u << 30;
-
-constexpr std::uint64_t align_up(std::uint64_t value, std::uint64_t grid) {
-  return (value + grid - 1) / grid * grid;
-}
 
 std::optional<DType> gradient_dtype(const ParameterSpec& spec) {
   if (spec.policy == Policy::kFrozen) return std::nullopt;

@@ -8,6 +8,7 @@
 
 #include "kernels/tile_hash.hpp"
 #include "store/checksum.hpp"
+#include "store/offsets.hpp"
 
 namespace sluice::store {
 namespace {
@@ -17,9 +18,6 @@ namespace {
 static_assert(kReaderBytes % (std::uint64_t{kTile} * 8) == 0 && kReaderBytes % (1 << 20) == 0);
 
 std::uint64_t tile_bytes(const StoredPlane& plane) { return std::uint64_t{kTile} * plane.element_bytes; }
-
-std::uint64_t align_down(std::uint64_t value, std::uint64_t grid) { return value - value % grid; }
-std::uint64_t align_up(std::uint64_t value, std::uint64_t grid) { return align_down(value + grid - 1, grid); }
 
 }  // namespace
 

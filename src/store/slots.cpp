@@ -4,17 +4,15 @@
 
 #include <algorithm>
 #include <iterator>
-#include <limits>
 #include <numeric>
 #include <utility>
 
 #include "memory/check.hpp"
+#include "store/offsets.hpp"
 #include "store/superblock.hpp"
 
 namespace sluice::store {
 namespace {
-
-constexpr std::uint64_t kContainerBytesMax = std::numeric_limits<std::int64_t>::max();
 
 /// Frozen records are never stepped.
 std::uint64_t slots_of(const ChunkLayout& chunk, const SlotOptions& options) {
@@ -65,8 +63,7 @@ Result<SlotTable> SlotTable::plan(const SlotOptions& options) {
     group.slot_bytes = slot_bytes[i / options.drives];
     std::uint64_t bytes = 0;
     if (slots[i] >= kNone || __builtin_mul_overflow(slots[i], group.slot_bytes, &bytes) ||
-        __builtin_add_overflow(container_bytes, bytes, &container_bytes) ||
-        container_bytes > kContainerBytesMax) {
+        __builtin_add_overflow(container_bytes, bytes, &container_bytes) || container_bytes > kFileBytesMax) {
       return Status(Code::kResourceExhausted,
                     fmt::format("drive {}: {} slots of {} bytes do not fit one file", i % options.drives,
                                 slots[i], group.slot_bytes));
@@ -205,7 +202,7 @@ SlotTable::Growth SlotTable::next_growth(std::uint32_t chunk) const {
 void SlotTable::grow(std::uint32_t chunk, const Growth& growth) {
   const Growth next = next_growth(chunk);
   if (growth.place.drive != next.place.drive || growth.place.offset != next.place.offset ||
-      growth.container_bytes != next.container_bytes || next.container_bytes > kContainerBytesMax) {
+      growth.container_bytes != next.container_bytes || next.container_bytes > kFileBytesMax) {
     memory::fail_check(fmt::format("chunk {} grows at drive {}, offset {}, not at drive {}, offset {}", chunk,
                                    next.place.drive, next.place.offset, growth.place.drive,
                                    growth.place.offset));
@@ -235,8 +232,7 @@ Status SlotTable::retain_grown(std::uint32_t chunk, io::Place place) {
   if (place.drive != drive_index) return no_slot(chunk, place, fmt::format("its drive is {}", drive_index));
   Drive& drive = drives_[drive_index];
   if (place.offset < drive.made_bytes) return no_slot(chunk, place, "its class has no slot there");
-  if (place.offset % drive.unit_bytes != 0 || bytes > kContainerBytesMax ||
-      place.offset > kContainerBytesMax - bytes) {
+  if (place.offset % drive.unit_bytes != 0 || bytes > kFileBytesMax || place.offset > kFileBytesMax - bytes) {
     return no_slot(chunk, place,
                    fmt::format("not a multiple of {} that ends within 2^63 bytes", drive.unit_bytes));
   }

@@ -3,16 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "store/names.hpp"
+#include "store/offsets.hpp"
 #include "store/random.hpp"
 
 namespace sluice::store {
 namespace {
-
-constexpr std::uint64_t kContainerBytesMax = std::numeric_limits<std::int64_t>::max();
 
 /// From the records to those with the numbers in `wanted`; `records` keeps the others. Both ascend.
 /// Errors: kInvalidArgument for a number that is not there.
@@ -244,7 +242,7 @@ Result<io::Place> Store::grow_slot(std::uint32_t chunk) {
   const SlotTable::Growth growth = slots_.next_growth(chunk);
   io::File& file = data(growth.place.drive);
   SLUICE_ASSIGN_OR_RETURN(const std::uint64_t file_bytes, file.size());
-  if (growth.container_bytes > kContainerBytesMax) {
+  if (growth.container_bytes > kFileBytesMax) {
     return Status(Code::kResourceExhausted,
                   fmt::format("{}: chunk {} does not fit one file any more", file.path(), chunk));
   }

@@ -10,13 +10,13 @@
 #include "kernels/tile_hash.hpp"
 #include "store/bytes.hpp"
 #include "store/layout.hpp"
+#include "store/offsets.hpp"
 
 namespace sluice::store {
 namespace {
 
 constexpr std::string_view kMagic("\x89Sluice\n", 8);
 constexpr std::size_t kChecksumOffset = kSuperblockBytes - 8;
-constexpr std::uint64_t kFileBytesMax = (std::uint64_t{1} << 63) - 1;
 
 /// The fields that are a flag, as they were read.
 struct Flags {
