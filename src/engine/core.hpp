@@ -219,7 +219,7 @@ class Core : public std::enable_shared_from_this<Core> {
   Status open_store(SealReport& report);
   Status find_stores();
   Status choose_store();
-  void set_chosen_apart();
+  void set_apart();
   bool can_go_on_in_place() const;
   Result<bool> all_can_go_on_in_place() const;
   Status go_on_in_place();

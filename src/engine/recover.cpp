@@ -25,6 +25,7 @@ store::StoreOptions Core::store_options() const {
           .world = communicator_->world(),
           .store_id = store_id_,
           .generation = recovery_->choice ? recovery_->choice->generation + 1 : 0,
+          .parent_store_id = recovery_->choice ? recovery_->choice->store_id : 0,
           .keep_commits = options_.keep_commits,
           .record_bytes_max = commit_record_bytes_,
           .undo = options_.undo,
@@ -91,13 +92,15 @@ Status Core::choose_store() {
   return {};
 }
 
-void Core::set_chosen_apart() {
-  const auto is_chosen = [this](const store::ExistingRank& rank) {
-    return recovery_->choice && rank.store_id == recovery_->choice->store_id;
-  };
-  for (store::ExistingRank& rank : recovery_->mine)
-    if (!is_chosen(rank)) recovery_->others.push_back(std::move(rank));
-  std::erase_if(recovery_->mine, [&](const store::ExistingRank& rank) { return !is_chosen(rank); });
+void Core::set_apart() {
+  std::vector<store::ExistingRank> chosen;
+  for (store::ExistingRank& rank : recovery_->mine) {
+    const bool is_chosen = recovery_->choice && rank.store_id == recovery_->choice->store_id;
+    // Without a choice no commit was ever held by all ranks.
+    const bool holds_commits = recovery_->choice && !rank.commits.empty();
+    (is_chosen ? chosen : holds_commits ? recovery_->superseded : recovery_->idle).push_back(std::move(rank));
+  }
+  recovery_->mine = std::move(chosen);
 }
 
 Status Core::remove_stores(std::vector<store::ExistingRank>& stores) {
@@ -212,9 +215,10 @@ Status Core::make_store() {
   const Turn turn(*recovery_, communicator_->world());
   SLUICE_RETURN_IF_ERROR(turn.status());
   store::StoreOptions options = store_options();
-  for (const store::ExistingRank& rank : recovery_->mine)
-    for (const store::ExistingDrive& drive : rank.drives)
-      if (drive.superblock) options.nvme_bytes_in_use += drive.superblock->container_bytes;
+  for (const auto* ranks : {&recovery_->mine, &recovery_->superseded})
+    for (const store::ExistingRank& rank : *ranks)
+      for (const store::ExistingDrive& drive : rank.drives)
+        if (drive.superblock) options.nvme_bytes_in_use += drive.superblock->container_bytes;
   if (options.keep_commits == 0 && stored_chunks_.empty() && options.spilled_gradient_slots == 0) return {};
   SLUICE_ASSIGN_OR_RETURN(running_->store, store::Store::create(*running_->drives, options));
   return {};
@@ -237,7 +241,7 @@ Status Core::open_store(SealReport& report) {
   recovery_ = std::make_unique<Recovery>();
   SLUICE_RETURN_IF_ERROR(agree(*communicator_, find_stores()));
   SLUICE_RETURN_IF_ERROR(choose_store());
-  set_chosen_apart();
+  set_apart();
   bool in_place = false;
   if (recovery_->choice) {
     SLUICE_ASSIGN_OR_RETURN(in_place, all_can_go_on_in_place());
@@ -246,7 +250,7 @@ Status Core::open_store(SealReport& report) {
     SLUICE_RETURN_IF_ERROR(agree_on_steps());
   }
   // Nothing of any store was changed so far.
-  SLUICE_RETURN_IF_ERROR(agree(*communicator_, remove_stores(recovery_->others)));
+  SLUICE_RETURN_IF_ERROR(agree(*communicator_, remove_stores(recovery_->idle)));
   if (!in_place) SLUICE_RETURN_IF_ERROR(agree(*communicator_, make_store()));
   recovery_->guards.clear();
   state_.store = running_->store.get();
@@ -295,7 +299,7 @@ Status Core::apply_repairs() {
   write.bytes = round_up(store::encode(chosen.record, arena.span()), grid_bytes);
   const auto place_on = [&](std::uint32_t drive) {
     if (chosen.places[drive]) return *chosen.places[drive];
-    return std::ranges::find(store.to_rewrite(), drive, &store::Store::PlaceOnDrive::drive)->place;
+    return std::ranges::find(store.to_rewrite(), drive, &store::PlaceOnDrive::drive)->place;
   };
   for (write.drive = 0; write.drive < store.drive_count(); ++write.drive) {
     write.offset = store.place_offset(place_on(write.drive));
@@ -318,6 +322,7 @@ Status Core::apply_repairs() {
     state_.chunks[chunk].current = chunks[chunk].place;
     state_.chunks[chunk].checksums = chunks[chunk].checksums;
   }
+  store.forget_recovery();
   return {};
 }
 
@@ -349,6 +354,8 @@ Status Core::finish_recovery(SealReport& report) {
   if (!recovery_ || !recovery_->choice) return {};
   restore_numbers();
   SLUICE_RETURN_IF_ERROR(recovery_->reader ? commit_rewritten() : agree(*communicator_, load_residents()));
+  // What the state was made from goes once the state itself is flushed.
+  SLUICE_RETURN_IF_ERROR(agree(*communicator_, remove_stores(recovery_->superseded)));
   report.recovered = std::move(recovery_->report);
   return {};
 }

@@ -19,7 +19,8 @@ struct Recovery {
   std::vector<store::NamesGuard> guards;
   std::vector<store::ExistingRank>
       mine;  ///< locked: the old ranks that this rank answers for, of the chosen store
-  std::vector<store::ExistingRank> others;  ///< and of other stores, which go
+  std::vector<store::ExistingRank> superseded;  ///< and of one that the chosen store was made from
+  std::vector<store::ExistingRank> idle;        ///< and of those that hold no commit
   std::optional<store::Choice> choice;
   std::unique_ptr<store::StoreReader> reader;  ///< of a store that is rewritten; null: in place, or none
   Source source;
