@@ -28,8 +28,7 @@ bool is_named(const io::Directory& directory, const std::string& name, int fd) {
 
 }  // namespace
 
-DraftFile::DraftFile(Place place, IfTaken if_taken)
-    : place_(std::move(place)), if_taken_(if_taken), process_(::getpid()) {}
+DraftFile::DraftFile(Place place) : place_(std::move(place)), process_(::getpid()) {}
 
 DraftFile::~DraftFile() {
   if (place_.directory == nullptr || process_ != ::getpid() || !file_) return;
@@ -38,9 +37,9 @@ DraftFile::~DraftFile() {
 
 std::string DraftFile::draft_name() const { return place_.name + ".sluice-draft"; }
 
-Result<DraftFile> DraftFile::create(Place place, IfTaken if_taken) {
-  DraftFile draft(std::move(place), if_taken);
-  if (if_taken == IfTaken::kRefuse && draft.place_.taken()) return draft.taken();
+Result<DraftFile> DraftFile::create(Place place) {
+  DraftFile draft(std::move(place));
+  if (draft.place_.taken()) return draft.taken();
   SLUICE_RETURN_IF_ERROR(draft.open());
   draft.buffer_ = std::make_unique<std::byte[]>(kBufferBytes);
   return draft;
@@ -101,15 +100,11 @@ Status DraftFile::publish() {
   file_.reset();
   const Status synced = place.directory->sync();
   if (synced.ok()) return synced;
-  if (if_taken_ == IfTaken::kReplace) {
-    return synced.with_context(place.path() + ": written, but its name may not be durable");
-  }
   (void)place.directory->remove(place.name);  // the first failure is the one to report
   return synced.with_context(place.path());
 }
 
 Status DraftFile::rename() {
-  if (if_taken_ == IfTaken::kReplace) return place_.directory->rename(draft_name(), place_.name);
   const int fd = place_.directory->fd();
   if (::renameat2(fd, draft_name().c_str(), fd, place_.name.c_str(), RENAME_NOREPLACE) == 0) return Status();
   if (errno == EEXIST) return taken();

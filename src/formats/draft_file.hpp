@@ -15,9 +15,6 @@
 
 namespace sluice::formats {
 
-/// What becomes of a file that already has the name.
-enum class IfTaken : std::uint8_t { kRefuse, kReplace };
-
 /// A file (mode 0600) that appears under its name whole and durable, or not at all: written as
 /// "<name>.sluice-draft" beside it, which an unpublished object takes away with it. A draft that a killed
 /// process left is written over; one that is being written is refused.
@@ -27,9 +24,8 @@ class DraftFile {
  public:
   static constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
 
-  /// Errors: kAlreadyExists when the name is taken (kRefuse); kFailedPrecondition when another writer is at
-  /// work on it.
-  static Result<DraftFile> create(Place place, IfTaken if_taken);
+  /// Errors: kAlreadyExists when the name is taken; kFailedPrecondition when another writer is at work on it.
+  static Result<DraftFile> create(Place place);
 
   ~DraftFile();
   DraftFile(DraftFile&&) = default;
@@ -41,15 +37,14 @@ class DraftFile {
   Status write(std::span<const std::byte> bytes);
 
   /// Makes what was written durable, then gives it its name. Requires: the last call on the object.
-  /// Errors: after one nothing is left; but with kReplace there may be the new file under a name that is not
-  /// durable, as the message then says.
+  /// Errors: kAlreadyExists when the name was taken meanwhile. After one nothing is left.
   Status publish();
 
   /// The path that it will have.
   std::string path() const { return place_.path(); }
 
  private:
-  DraftFile(Place place, IfTaken if_taken);
+  explicit DraftFile(Place place);
 
   std::string draft_name() const;
   Status open();
@@ -58,7 +53,6 @@ class DraftFile {
   Status taken() const;
 
   Place place_;  // without a directory: moved from, or published
-  IfTaken if_taken_;
   pid_t process_;
   std::optional<io::File> file_;  // holds the draft's lock
   std::unique_ptr<std::byte[]> buffer_;

@@ -108,9 +108,8 @@ Place ModelWriter::place_of(std::string_view name) const { return {directory_, s
 
 Status ModelWriter::begin_file() {
   const File& file = files_[published_];
-  SLUICE_ASSIGN_OR_RETURN(
-      SafetensorsWriter writer,
-      SafetensorsWriter::create(place_of(file.name), file.tensors, metadata_, IfTaken::kRefuse));
+  SLUICE_ASSIGN_OR_RETURN(SafetensorsWriter writer,
+                          SafetensorsWriter::create(place_of(file.name), file.tensors, metadata_));
   writer_ = std::make_unique<SafetensorsWriter>(std::move(writer));
   return Status();
 }
@@ -154,7 +153,7 @@ Status ModelWriter::write_index() {
     for (const TensorSpec& tensor : file.tensors) index.weight_map.emplace(tensor.name, file.name);
   }
   SLUICE_ASSIGN_OR_RETURN(const std::string text, encode_index(index));
-  SLUICE_ASSIGN_OR_RETURN(DraftFile draft, DraftFile::create(place_of(kIndexName), IfTaken::kRefuse));
+  SLUICE_ASSIGN_OR_RETURN(DraftFile draft, DraftFile::create(place_of(kIndexName)));
   SLUICE_RETURN_IF_ERROR(draft.write(std::as_bytes(std::span(text))));
   return draft.publish();
 }

@@ -7,16 +7,16 @@
 namespace sluice::formats {
 
 Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& path, std::vector<TensorSpec> tensors,
-                                                    Metadata metadata, IfTaken if_taken) {
+                                                    Metadata metadata) {
   SLUICE_ASSIGN_OR_RETURN(Place place, locate(path, io::Access::kReadWrite));
-  return create(std::move(place), std::move(tensors), std::move(metadata), if_taken);
+  return create(std::move(place), std::move(tensors), std::move(metadata));
 }
 
 Result<SafetensorsWriter> SafetensorsWriter::create(Place place, std::vector<TensorSpec> tensors,
-                                                    Metadata metadata, IfTaken if_taken) {
+                                                    Metadata metadata) {
   Result<Layout> layout = lay_out(std::move(tensors), std::move(metadata));
   if (!layout.ok()) return layout.status().with_context(place.path());
-  SLUICE_ASSIGN_OR_RETURN(DraftFile draft, DraftFile::create(std::move(place), if_taken));
+  SLUICE_ASSIGN_OR_RETURN(DraftFile draft, DraftFile::create(std::move(place)));
   SLUICE_RETURN_IF_ERROR(draft.reserve(layout->header.buffer_offset + layout->header.buffer_bytes));
   SLUICE_RETURN_IF_ERROR(draft.write(std::as_bytes(std::span(layout->front))));
   return SafetensorsWriter(std::move(draft), std::move(layout->header));

@@ -14,7 +14,7 @@
 namespace sluice::formats {
 
 /// Writes one safetensors file, which appears when finish() succeeds; until then, and after a failure, there
-/// is nothing of that name (or what was there before).
+/// is nothing of that name.
 /// Memory: the header's text and what it says, and a buffer of DraftFile::kBufferBytes.
 /// Threads: one at a time.
 class SafetensorsWriter {
@@ -22,9 +22,8 @@ class SafetensorsWriter {
   /// Takes the room of the whole file at once.
   /// Errors: those of lay_out, locate and DraftFile::create; kNoSpace with the bytes needed and available.
   static Result<SafetensorsWriter> create(const std::string& path, std::vector<TensorSpec> tensors,
-                                          Metadata metadata, IfTaken if_taken = IfTaken::kRefuse);
-  static Result<SafetensorsWriter> create(Place place, std::vector<TensorSpec> tensors, Metadata metadata,
-                                          IfTaken if_taken);
+                                          Metadata metadata);
+  static Result<SafetensorsWriter> create(Place place, std::vector<TensorSpec> tensors, Metadata metadata);
 
   /// The declared tensors in the order in which their data comes: by descending size of dtype, then by name.
   const std::vector<TensorInfo>& tensors() const { return header_.tensors; }
@@ -39,8 +38,7 @@ class SafetensorsWriter {
 
   /// Makes the file durable and gives it its name; every later call is refused.
   /// Errors: kFailedPrecondition when bytes are missing, naming the tensor: they may still be given. After
-  /// any other there is nothing (with kReplace, what was there before, or the new file where its name may not
-  /// be durable).
+  /// any other there is nothing.
   Status finish();
 
  private:

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace sluice::formats {
 namespace {
 
@@ -13,6 +15,8 @@ constexpr std::size_t kQuotedNameBytesMax = 200;
 }  // namespace
 
 std::optional<std::uint64_t> tensor_bytes(const TensorSpec& tensor) {
+  // Before multiplying, where the other extents may be beyond 64 bits.
+  if (std::ranges::find(tensor.shape, std::uint64_t{0}) != tensor.shape.end()) return 0;
   std::uint64_t bytes = dtype_bytes(tensor.dtype);
   for (const std::uint64_t extent : tensor.shape) {
     if (__builtin_mul_overflow(bytes, extent, &bytes)) return std::nullopt;

@@ -32,7 +32,7 @@ struct TensorInfo : TensorSpec {
   std::uint64_t elements() const { return bytes / dtype_bytes(dtype); }
 };
 
-/// Bytes of a tensor's values; nothing when they do not fit 64 bits.
+/// Bytes of a tensor's values, none where an extent is 0; nothing when they do not fit 64 bits.
 std::optional<std::uint64_t> tensor_bytes(const TensorSpec& tensor);
 
 /// "BF16" …; nothing for a name that DType does not have.

@@ -24,10 +24,10 @@ using testing::IsEmpty;
 
 class DraftFileTest : public testing::Test {
  protected:
-  Result<DraftFile> draft(IfTaken if_taken = IfTaken::kRefuse) const {
+  Result<DraftFile> draft() const {
     auto place = locate(path(), io::Access::kReadWrite);
     if (!place.ok()) return place.status();
-    return DraftFile::create(std::move(place).value(), if_taken);
+    return DraftFile::create(std::move(place).value());
   }
   std::string path() const { return directory_.path() + "/f"; }
   std::vector<std::string> names() const { return names_in(directory_.path()); }
@@ -42,9 +42,16 @@ TEST_F(DraftFileTest, AppearsWholeOrNotAtAll) {
   EXPECT_THAT(names(), ElementsAre("f.sluice-draft"));
   ASSERT_TRUE(file->publish().ok());
   EXPECT_EQ(get_file(path()), "abc");
-  { auto abandoned = draft(IfTaken::kReplace); }
   EXPECT_THAT(names(), ElementsAre("f"));
-  EXPECT_EQ(get_file(path()), "abc");
+}
+
+TEST_F(DraftFileTest, OneThatIsAbandonedLeavesNothing) {
+  {
+    auto abandoned = draft();
+    ASSERT_TRUE(abandoned.ok()) << abandoned.status().to_string();
+    ASSERT_TRUE(abandoned->write(bytes_of("abc")).ok());
+  }
+  EXPECT_THAT(names(), IsEmpty());
 }
 
 TEST_F(DraftFileTest, ATakenNameIsRefusedAtBothEnds) {
@@ -55,15 +62,6 @@ TEST_F(DraftFileTest, ATakenNameIsRefusedAtBothEnds) {
   late.reset();
   EXPECT_EQ(get_file(path()), "old");
   EXPECT_THAT(names(), ElementsAre("f"));
-}
-
-TEST_F(DraftFileTest, ReplacesWhereAsked) {
-  put_file(path(), "old and longer");
-  auto file = draft(IfTaken::kReplace);
-  ASSERT_TRUE(file->write(bytes_of("new")).ok());
-  EXPECT_EQ(get_file(path()), "old and longer");
-  ASSERT_TRUE(file->publish().ok());
-  EXPECT_EQ(get_file(path()), "new");
 }
 
 TEST_F(DraftFileTest, OneThatIsBeingWrittenIsRefused) {

@@ -62,6 +62,15 @@ TEST(SafetensorsHeader, TakesEmptyTensorsWhereverTheyLie) {
   EXPECT_EQ(header->find("z")->elements(), 0u);
 }
 
+TEST(SafetensorsHeader, AnExtentOfZeroMakesATensorEmptyWhateverTheOthersAre) {
+  for (const std::string shape : {"[1099511627776,1099511627776,0]", "[0,1099511627776,1099511627776]"}) {
+    const auto header = parse(tensor_a(R"("dtype":"F32","data_offsets":[0,0],"shape":)" + shape), 0);
+    ASSERT_TRUE(header.ok()) << header.status().to_string();
+    EXPECT_EQ(header->find("a")->elements(), 0u);
+    EXPECT_EQ(header->find("a")->shape.size(), 3u);
+  }
+}
+
 TEST(SafetensorsHeader, TakesNoTensors) {
   EXPECT_TRUE(parse("{}", 0).ok());
   EXPECT_TRUE(parse("{}      ", 0).ok());
