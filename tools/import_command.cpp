@@ -81,7 +81,7 @@ void add_import_command(CLI::App& app, Command& chosen) {
                    "What is kept for each element of what was trained; without it as it was, else bf16_split")
       ->check(CLI::IsMember({"bf16_split", "fp32", "frozen"}));
   command->add_option("--keep-commits", options.engine.keep_commits, "Newest commits that the store keeps")
-      ->check(CLI::Range(1, 15))
+      ->check(CLI::Range(1U, kKeepCommitsMax))
       ->capture_default_str();
   command->add_option("--undo", arguments->undo, "Whether a failed step leaves the state before it")
       ->check(CLI::IsMember({"on", "off"}))

@@ -75,7 +75,7 @@ void add_commit_options(CLI::App& command, TrainArguments& arguments) {
       "Without it nothing is kept");
   every->check(CLI::PositiveNumber)->needs(command.get_option("--dir"));
   command.add_option("--keep-commits", train.keep_commits, "Newest commits that stay usable")
-      ->check(CLI::Range(1, 15))
+      ->check(CLI::Range(1U, kKeepCommitsMax))
       ->needs(every)
       ->capture_default_str();
   command

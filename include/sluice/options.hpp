@@ -72,6 +72,9 @@ struct RecoveryOptions {
 /// The value of a budget that is limited by the machine alone.
 inline constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
 
+/// The most commits that a store keeps.
+inline constexpr std::uint32_t kKeepCommitsMax = 15;
+
 struct EngineOptions {
   std::vector<std::string> directories = {};  ///< one a drive; none: no NVMe tier
   std::uint64_t host_budget_bytes = 0;  ///< pinned host memory; 0 is refused; kUnlimited: all the state needs
@@ -79,7 +82,8 @@ struct EngineOptions {
   std::uint64_t nvme_budget_bytes = 0;    ///< 0: what the store needs
   std::uint64_t max_fetch_bytes = 0;      ///< held by leases at once; 0: half the device budget
   std::uint32_t chunk_elements = 1 << 20;  ///< a multiple of 16 Ki, at most 1 Gi
-  /// Versions that stay on NVMe, 0..15. 0: a scratch store, gone with its run; without directories it must be 0.
+  /// Versions that stay on NVMe, 0..kKeepCommitsMax. 0: a scratch store, gone with its run; without directories it must
+  /// be 0.
   std::uint32_t keep_commits = 1;
   std::uint64_t max_user_bytes = 1 << 20;  ///< of a commit, at most 1 GiB
   std::uint32_t threads = 0;               ///< of the optimizer; 0: all CPUs of the affinity mask

@@ -29,8 +29,8 @@ Status validate_commits(const TrainOptions& options) {
   }
   if (options.directories.empty())
     return refuse("commit-every", options.commit_every, "0 without a directory to keep commits in");
-  if (options.keep_commits < 1 || options.keep_commits > 15)
-    return refuse("keep-commits", options.keep_commits, "1..15");
+  if (options.keep_commits < 1 || options.keep_commits > kKeepCommitsMax)
+    return refuse("keep-commits", options.keep_commits, fmt::format("1..{}", kKeepCommitsMax));
   if (options.steps > kCommittedStepsMax) {
     return refuse("steps", options.steps, fmt::format("at most {} with commit-every", kCommittedStepsMax));
   }
