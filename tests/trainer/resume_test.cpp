@@ -122,6 +122,7 @@ TEST_F(ResumeTest, FinishedRunIsReportedAgainWithoutTraining) {
   EXPECT_TRUE(again.step_seconds.empty());
   EXPECT_TRUE(steps_done_.empty());
   EXPECT_EQ(again.start.steps_done, 6U);
+  EXPECT_TRUE(again.start.differences.empty()) << ::testing::PrintToString(again.start.differences);
   EXPECT_EQ(again.stats.commits, 0U);
 }
 
@@ -171,6 +172,12 @@ TEST_F(ResumeTest, AnotherPlacementGoesOnWithTheSameBits) {
   expect_as_undisturbed(finish(other));
   EXPECT_EQ(start_.steps_done, 3U);
   EXPECT_TRUE(start_.rewritten);
+}
+
+TEST_F(ResumeTest, RunWithoutCommitsHasNoRoomForThem) {
+  TrainOptions endless = options(0);
+  endless.steps = std::uint64_t{1} << 40;
+  EXPECT_EQ(train(endless, 1).status().message(), "enough");
 }
 
 TEST_F(ResumeTest, OptionsOfCommitsAreCheckedByName) {

@@ -27,7 +27,9 @@ Status Commits::finish(const Progress& progress) {
   if (!number_ || steps_done_ != progress.steps_done()) SLUICE_RETURN_IF_ERROR(commit(progress));
   if (!under_way_) return {};
   under_way_ = false;
-  return ticket_.wait();
+  const Status held = ticket_.wait();
+  if (!held.ok()) number_.reset();
+  return held;
 }
 
 }  // namespace sluice::trainer

@@ -22,9 +22,10 @@ class Commits {
   Status after_step(const Progress& progress);
 
   /// Blocks: until all steps done are durable.
+  /// Errors: what a commit under way ended with, or the engine's; the next call tries anew.
   Status finish(const Progress& progress);
 
-  /// The newest commit that was started or recovered, nothing without one.
+  /// The newest commit that was started or recovered; nothing without one, and after finish() has failed.
   std::optional<std::uint64_t> number() const { return number_; }
 
  private:

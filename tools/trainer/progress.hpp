@@ -14,7 +14,8 @@ namespace sluice::trainer {
 
 /// How far a run has come and what fixes its way: the trainer's own part of a commit. Batches are drawn by seed and
 /// number alone and the learning rate is a function of the step, so the number of steps done is all the position
-/// there is. Two runs whose settings agree have the same bytes after the same step.
+/// there is. Two runs whose settings agree, of one policy, have the same bytes after the same step. Another policy may go
+/// on from a commit, it is not among the settings: from there on its weights are rounded otherwise.
 /// Invariant: steps_done() <= the steps that the run was started with.
 class Progress {
  public:

@@ -20,7 +20,7 @@ std::uint64_t device_bytes(const TrainOptions& options) {
   return 4 * (weight_bytes * largest_part_elements(options.shape) + kAlignmentRoom);
 }
 
-Result<Session> open_with(const TrainOptions& options, std::uint64_t host_bytes) {
+Result<Session> open_with(const TrainOptions& options, const Acceptance& accept, std::uint64_t host_bytes) {
   auto device = make_host_device();
   if (!device.ok()) return device.status();
   Session session;
@@ -39,8 +39,9 @@ Result<Session> open_with(const TrainOptions& options, std::uint64_t host_bytes)
       options.start == Start::kResume ? OnExisting::kRecover : OnExisting::kReplaceScratch;
   engine_options.keep_commits = options.commit_every > 0 ? options.keep_commits : 0;
   // Places for commits are made and host memory for them is reserved by this: no more than the run can need.
-  engine_options.max_user_bytes = Progress::room_bytes(options.steps);
+  engine_options.max_user_bytes = options.commit_every > 0 ? Progress::room_bytes(options.steps) : 0;
   engine_options.recover_commit = options.resume_from;
+  engine_options.accept = accept;
   engine_options.recover_directories = options.recover_directories;
   auto engine = Engine::create(std::move(engine_options), *device, make_single_communicator());
   if (!engine.ok()) return engine.status();
@@ -70,20 +71,20 @@ std::set<std::uint64_t> numbers_in(std::string_view text) {
 
 // seal() refuses a budget of one byte before any work, and its refusal names the smallest that would do among
 // other numbers: it is the first of them, from the smallest up, that seal() accepts.
-Result<Session> open_with_least(const TrainOptions& options) {
-  Result<Session> session = open_with(options, 1);
+Result<Session> open_with_least(const TrainOptions& options, const Acceptance& accept) {
+  Result<Session> session = open_with(options, accept, 1);
   for (const std::uint64_t bytes : numbers_in(session.status().message())) {
     if (session.ok() || session.status().code() != Code::kResourceExhausted) break;
-    if (bytes > 1) session = open_with(options, bytes);
+    if (bytes > 1) session = open_with(options, accept, bytes);
   }
   return session;
 }
 
 }  // namespace
 
-Result<Session> open_session(const TrainOptions& options) {
-  return options.host_memory_bytes ? open_with(options, *options.host_memory_bytes)
-                                   : open_with_least(options);
+Result<Session> open_session(const TrainOptions& options, const Acceptance& accept) {
+  return options.host_memory_bytes ? open_with(options, accept, *options.host_memory_bytes)
+                                   : open_with_least(options, accept);
 }
 
 }  // namespace sluice::trainer

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "sluice/engine.hpp"
@@ -17,8 +18,12 @@ struct Session {
   std::uint64_t device_memory_bytes = 0;
 };
 
+/// What is asked before a commit is gone on from, with what it holds: an error leaves every store as it was. May be
+/// called again with the same.
+using Acceptance = std::function<Status(const Recovered&)>;
+
 /// Creates an engine over a device in host memory, registers the model and seals.
-/// Errors: the engine's.
-Result<Session> open_session(const TrainOptions& options);
+/// Errors: the engine's, and that of `accept`.
+Result<Session> open_session(const TrainOptions& options, const Acceptance& accept);
 
 }  // namespace sluice::trainer

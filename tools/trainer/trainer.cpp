@@ -1,7 +1,9 @@
 #include "trainer/trainer.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 
 #include <fmt/format.h>
 
@@ -54,25 +56,33 @@ double seconds_since(Clock::time_point start) {
 }
 
 // What the engine went on from, in the trainer's words.
-Result<StartReport> begin(const SealReport& layout, Progress& progress, Commits& commits) {
+StartReport begin(const SealReport& layout, const Progress& progress, Commits& commits) {
   StartReport start;
   if (!layout.recovered) return start;
   const Recovered& recovered = *layout.recovered;
-  SLUICE_RETURN_IF_ERROR(
-      progress.resume(recovered.user_bytes).with_context(fmt::format("commit {}", recovered.commit)));
   commits.recovered(recovered.commit, progress.steps_done());
   start.commit = recovered.commit;
   start.steps_done = progress.steps_done();
-  start.differences = recovered.differences;
+  // A commit holds the scheduled rate of its last step; whether the peak is the committed one Progress has checked.
+  std::ranges::remove_copy_if(
+      recovered.differences, std::back_inserter(start.differences),
+      [](const std::string& difference) { return difference.find("': lr = ") != difference.npos; });
   start.rewritten = recovered.rewritten;
   return start;
 }
 
-// After `why` the training stops; with commits nothing that was learnt is lost by it.
-Status stop(Status why, const Progress& progress, Commits& commits) {
-  const Status committed = commits.finish(progress);
+// After `why` the training stops; with commits nothing that was learnt is lost by it, unless the engine failed for good.
+Status stop(const Status& why, const Progress& progress, Commits& commits) {
+  if (progress.steps_done() == 0) return why;
+  Status committed = commits.finish(progress);
   if (!committed.ok())
-    return why.with_context(fmt::format("the steps since the last commit are lost: {}", committed.message()));
+    committed = commits.finish(progress);  // the first may have told of a commit that was under way
+  if (!committed.ok()) {
+    return Status(
+        why.code(),
+        fmt::format("{}; the steps since the last commit are lost: {}", why.message(), committed.message()),
+        why.native());
+  }
   if (!commits.number()) return why;
   return Status(why.code(),
                 fmt::format("{}; steps 1 to {} are in commit {}: resume goes on from there", why.message(),
@@ -87,13 +97,15 @@ Status learn(Training& training, const TrainOptions& options, const Engine& engi
     const auto start = Clock::now();
     const std::uint64_t number = progress.steps_done();
     const Result<double> loss = training.step(number);
-    if (!loss.ok()) return loss.status().with_context(fmt::format("step {}", number + 1));
+    if (!loss.ok())
+      return stop(loss.status().with_context(fmt::format("step {}", number + 1)), progress, commits);
     progress.add(*loss);
     report.step_seconds.push_back(seconds_since(start));
     report.stats = engine.stats();
     const Status heard = events.after_step({number + 1, *loss, report.step_seconds.back(), report.stats});
     if (!heard.ok()) return stop(heard, progress, commits);
-    SLUICE_RETURN_IF_ERROR(commits.after_step(progress));
+    const Status committing = commits.after_step(progress);
+    if (!committing.ok()) return stop(committing, progress, commits);
   }
   SLUICE_RETURN_IF_ERROR(commits.finish(progress));
   if (options.commit_every > 0) report.stats = engine.stats();
@@ -103,7 +115,7 @@ Status learn(Training& training, const TrainOptions& options, const Engine& engi
 Status run(Training& training, const TrainOptions& options, Session& session, Progress& progress,
            TrainReport& report, const TrainEvents& events) {
   Commits commits(*session.engine, options.commit_every);
-  SLUICE_ASSIGN_OR_RETURN(report.start, begin(session.layout, progress, commits));
+  report.start = begin(session.layout, progress, commits);
   if (events.on_start) events.on_start(report.start);
   SLUICE_RETURN_IF_ERROR(learn(training, options, *session.engine, progress, commits, report, events));
   report.losses = progress.losses();
@@ -126,11 +138,13 @@ Result<TrainReport> train(const TrainOptions& options, const TrainEvents& events
   const auto split = split_text(*text, options.shape.context);
   if (!split.ok()) return split.status();
   set_threads(options.gemm_threads);
-  Result<Session> session = open_session(options);
+  Progress progress(options, split->training);
+  Result<Session> session = open_session(options, [&](const Recovered& recovered) {
+    return progress.resume(recovered.user_bytes).with_context(fmt::format("commit {}", recovered.commit));
+  });
   if (!session.ok()) return session.status();
 
   Training training(options, *split, *session);
-  Progress progress(options, split->training);
   TrainReport report;
   report.bytes_per_step = options.sequences * options.shape.context * options.micro_batches;
   report.layout = session->layout;

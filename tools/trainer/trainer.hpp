@@ -57,7 +57,7 @@ inline constexpr std::uint64_t kCommittedStepsMax = 1 << 20;
 struct StartReport {
   std::optional<std::uint64_t> commit;  ///< number of the one that it goes on from; none: at the beginning
   std::uint64_t steps_done = 0;
-  std::vector<std::string> differences;  ///< between the store and what was asked for
+  std::vector<std::string> differences;  ///< between the store and what was asked for, but the scheduled rate
   bool rewritten = false;                ///< the store, into another shape
 };
 
@@ -92,14 +92,15 @@ struct TrainReport {
 /// What hears of a run on its way.
 struct TrainEvents {
   std::function<void(const StartReport&)> on_start = {};
-  /// An error from it ends the work there, with commits once all steps done are durable.
+  /// An error from it ends the work there.
   std::function<Status(const StepReport&)> after_step = {};
 };
 
 /// Learns a text byte by byte, then measures and samples what was learnt. Resumed after its last step it learns
-/// nothing and reports the same.
+/// nothing and reports the same. Where it ends before the last step, with commits all steps done are durable first,
+/// unless the engine has failed for good.
 /// Errors: what after_step or the engine says; kInvalidArgument for options outside their range and for a resume with
-/// other settings than those committed, naming them.
+/// other settings than those committed, naming them: the store stays as it was, with every commit.
 Result<TrainReport> train(const TrainOptions& options, const TrainEvents& events);
 
 }  // namespace sluice::trainer
