@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 
 #include "tools/byte_progress.hpp"
+#include "tools/claimed_store.hpp"
 #include "tools/command.hpp"
 #include "tools/export_store.hpp"
 #include "tools/interrupt.hpp"
 #include "tools/options.hpp"
 #include "tools/sizes.hpp"
-#include "tools/store_view.hpp"
 
 namespace sluice::tools {
 namespace {
@@ -45,11 +45,9 @@ Result<Json> run(ExportArguments& arguments) {
   if (arguments.commit > 0) wanted = arguments.commit;
 
   const Interrupt interrupt;
-  SLUICE_ASSIGN_OR_RETURN(ClaimedStore claimed, claim_store(arguments.directories, wanted));
-  const store::Choice choice = claimed.choice;
-  SLUICE_ASSIGN_OR_RETURN(const auto reader,
-                          store::StoreReader::open(std::move(claimed.ranks),
-                                                   {.store_id = choice.store_id, .commit = choice.commit}));
+  SLUICE_ASSIGN_OR_RETURN(const auto claimed, ClaimedStore::claim(arguments.directories, wanted));
+  const store::Choice& choice = claimed->choice();
+  SLUICE_ASSIGN_OR_RETURN(store::StoreReader* const reader, claimed->open(choice.commit));
   ByteProgress progress("written", 0);
   SLUICE_ASSIGN_OR_RETURN(const ExportReport report,
                           export_store(*reader, options, [&](std::uint64_t bytes_written) {
@@ -75,7 +73,11 @@ Result<Json> run(ExportArguments& arguments) {
 
 void add_export_command(CLI::App& app, Command& chosen) {
   auto arguments = std::make_shared<ExportArguments>();
-  CLI::App* command = app.add_subcommand("export", "Write a commit's weights into safetensors files");
+  CLI::App* command =
+      app.add_subcommand("export",
+                         "Write a commit's weights into safetensors files. Locks the store: the "
+                         "directories must be writable, unless their file system is mounted "
+                         "read-only");
   add_directories(*command, arguments->directories)->required();
   command
       ->add_option("--to", arguments->options.target,

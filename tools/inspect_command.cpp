@@ -143,7 +143,9 @@ Result<Json> store_json(const StoreView& view) {
             {"kind", kind_of(view)},
             {"owner_pid", view.owner ? Json(view.owner->pid) : Json(nullptr)},
             {"whole", view.missing.empty()},
-            {"missing", view.missing}};
+            {"missing", view.missing},
+            {"trouble", view.trouble},
+            {"superseded", view.superseded}};
   if (const store::ExistingRank* made = view.made(); made != nullptr) {
     const store::Superblock& superblock = *made->superblock;
     json.update({{"generation", superblock.generation},
@@ -160,6 +162,7 @@ Result<Json> store_json(const StoreView& view) {
                        {"steps", commit.steps},
                        {"ranks", commit.ranks},
                        {"held_by_all", view.held_by_all(commit)},
+                       {"usable", commit.usable},
                        {"user_bytes", commit.user_bytes}});
   }
   json["commits"] = std::move(commits);
@@ -205,16 +208,21 @@ std::string settings_text(const Json& store) {
     text += fmt::format("in use by process {}: it may change meanwhile\n",
                         store["owner_pid"].get<std::int64_t>());
   for (const Json& missing : store["missing"]) text += "missing: " + missing.get<std::string>() + '\n';
+  if (!store["trouble"].get<std::string>().empty())
+    text += "refused by engines: " + store["trouble"].get<std::string>() + '\n';
+  if (store["superseded"].get<bool>())
+    text += "superseded: the next engine goes on from another store here and removes this one\n";
   return text;
 }
 
 std::string store_text(const Json& store) {
   std::string text = settings_text(store);
   if (!store["commits"].empty()) {
-    Table commits({"commit", "steps", "held by ranks", "user bytes"});
+    Table commits({"commit", "usable", "steps", "held by ranks", "user bytes"});
     for (const Json& commit : store["commits"]) {
       const auto ranks = commit["ranks"].get<std::vector<std::uint32_t>>();
       commits.add({std::to_string(commit["number"].get<std::uint64_t>()),
+                   commit["usable"].get<bool>() ? "yes" : "no",
                    std::to_string(commit["steps"].get<std::uint64_t>()),
                    commit["held_by_all"].get<bool>() ? "all" : fmt::format("only {}", fmt::join(ranks, " ")),
                    size_of(commit["user_bytes"])});

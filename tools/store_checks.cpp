@@ -28,6 +28,8 @@ Cost cost_of(const StoreView& view) {
   const bool live = view.owner.has_value();
   const char* replaced = "none needed: the next run in this directory replaces it";
   if (made == nullptr) return {"its making was cut short, it holds nothing", replaced};
+  if (view.superseded)
+    return {"superseded by another store that is there", "none needed: the next run removes it"};
   if (!view.missing.empty()) {
     return {fmt::format("it is not whole: {}", fmt::join(view.missing, "; ")),
             "name the directories of all its drives and ranks together"};
@@ -37,16 +39,16 @@ Cost cost_of(const StoreView& view) {
     return {"a scratch store: a crash loses all of it",
             "keep commits: EngineOptions::keep_commits of 1 or more, sluice train --commit-every"};
   }
-  const auto newest =
-      std::ranges::find_if(view.commits.rbegin(), view.commits.rend(),
-                           [&](const CommitView& commit) { return view.held_by_all(commit); });
+  if (!view.trouble.empty())
+    return {view.trouble, "put back what is missing or damaged, or remove the store: engines refuse it"};
+  const auto newest = std::ranges::find_if(view.commits.rbegin(), view.commits.rend(), &CommitView::usable);
   if (newest == view.commits.rend()) {
     if (!live) return {"no commit was made in it", replaced};
     return {"nothing is committed yet: a crash loses all of it", "commit"};
   }
   Cost cost{
       fmt::format("durable, commit {} after step {} is the newest of {}; a crash loses the steps since then",
-                  newest->number, newest->steps, view.commits.size()),
+                  newest->number, newest->steps, std::ranges::count_if(view.commits, &CommitView::usable)),
       ""};
   if (made->superblock->undo == Undo::kOff) {
     cost.text += "; undo is off: a failed step loses them too";

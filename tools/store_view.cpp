@@ -4,12 +4,13 @@
 #include <map>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "store/store.hpp"
 
 namespace sluice::tools {
 namespace {
+
+constexpr std::size_t kNamedMax = 8;  // missing ranks; a damaged world may be of any size
 
 std::vector<CommitView> commits_of(const std::vector<store::ExistingRank>& ranks) {
   std::map<std::uint64_t, CommitView> commits;
@@ -19,7 +20,7 @@ std::vector<CommitView> commits_of(const std::vector<store::ExistingRank>& ranks
       CommitView& commit =
           commits
               .try_emplace(record.number,
-                           CommitView{record.number, record.steps, record.user_bytes.size(), {}})
+                           CommitView{record.number, record.steps, record.user_bytes.size(), {}, {}})
               .first->second;
       commit.ranks.push_back(rank.rank);
     }
@@ -37,22 +38,35 @@ std::vector<std::string> missing_of(const StoreView& view) {
   }
   const store::ExistingRank* made = view.made();
   if (made == nullptr) return missing;
-  for (std::uint32_t rank = 0, next = 0; rank < made->superblock->world; ++rank) {
-    while (next < view.ranks.size() && view.ranks[next].rank < rank) ++next;
-    if (next == view.ranks.size() || view.ranks[next].rank != rank || !view.ranks[next].superblock)
-      missing.push_back(fmt::format("rank {} of {}", rank, made->superblock->world));
+  const std::uint64_t world = made->superblock->world;
+  std::uint64_t there = 0, named = 0, expected = 0;
+  const auto miss_until = [&](std::uint64_t rank) {
+    for (; expected < rank && named < kNamedMax; ++expected, ++named)
+      missing.push_back(fmt::format("rank {} of {}", expected, world));
+  };
+  for (const store::ExistingRank& rank : view.ranks) {
+    if (!rank.superblock || rank.rank >= world) continue;
+    miss_until(rank.rank);
+    expected = std::uint64_t{rank.rank} + 1;
+    ++there;
   }
+  miss_until(world);
+  if (const std::uint64_t more = world - there - named; more > 0)
+    missing.push_back(fmt::format("{} more ranks of {}", more, world));
   return missing;
 }
 
-Result<std::optional<store::Owner>> owner_of(const StoreView& view) {
-  for (const store::ExistingRank& rank : view.ranks) {
-    for (const store::ExistingDrive& drive : rank.drives) {
-      SLUICE_ASSIGN_OR_RETURN(const std::optional<store::Owner> owner, store::live_owner(drive.rank));
-      if (owner) return owner;
-    }
-  }
-  return std::optional<store::Owner>();
+// Tells which commits an engine would go on from. `chosen` is what it takes of all the stores in the directories.
+void mark_usable(StoreView& view, const Result<std::optional<store::Choice>>& chosen) {
+  const store::ExistingRank* made = view.made();
+  if (made == nullptr || made->superblock->keep_commits == 0) return;
+  view.superseded = chosen.ok() && *chosen && (*chosen)->store_id != view.id;
+  if (view.superseded) return;
+  const auto own = store::choose_store(summaries_of(view.ranks), std::nullopt);
+  if (!own.ok()) view.trouble = own.status().message();
+  if (!own.ok() || !*own) return;
+  for (CommitView& commit : view.commits)
+    commit.usable = std::ranges::binary_search((*own)->kept, commit.number);
 }
 
 }  // namespace
@@ -66,12 +80,29 @@ bool StoreView::held_by_all(const CommitView& commit) const {
   return missing.empty() && made() != nullptr && commit.ranks.size() == made()->superblock->world;
 }
 
+Result<std::optional<store::Owner>> owner_of(std::span<const store::ExistingRank> ranks) {
+  for (const store::ExistingRank& rank : ranks) {
+    for (const store::ExistingDrive& drive : rank.drives) {
+      SLUICE_ASSIGN_OR_RETURN(const std::optional<store::Owner> owner, store::live_owner(drive.rank));
+      if (owner) return owner;
+    }
+  }
+  return std::optional<store::Owner>();
+}
+
+std::vector<store::RankSummary> summaries_of(std::span<const store::ExistingRank> ranks) {
+  std::vector<store::RankSummary> summaries;
+  for (const store::ExistingRank& rank : ranks) summaries.push_back(store::summarize(rank));
+  return summaries;
+}
+
 Result<std::vector<StoreView>> look_at_stores(const std::vector<std::string>& directories) {
   SLUICE_ASSIGN_OR_RETURN(const store::Drives drives,
                           store::Drives::open(directories, io::Access::kReadOnly));
   SLUICE_ASSIGN_OR_RETURN(
       std::vector<store::ExistingRank> ranks,
       store::find_existing(drives.directories(), {.claim = store::Claim::kLook}, store::Owner::make()));
+  const auto chosen = store::choose_store(summaries_of(ranks), std::nullopt);
   std::map<std::uint64_t, StoreView> views;
   for (store::ExistingRank& rank : ranks) {
     StoreView& view = views[rank.store_id];
@@ -83,30 +114,11 @@ Result<std::vector<StoreView>> look_at_stores(const std::vector<std::string>& di
     std::ranges::sort(view.ranks, {}, &store::ExistingRank::rank);
     view.commits = commits_of(view.ranks);
     view.missing = missing_of(view);
-    SLUICE_ASSIGN_OR_RETURN(view.owner, owner_of(view));
+    mark_usable(view, chosen);
+    SLUICE_ASSIGN_OR_RETURN(view.owner, owner_of(view.ranks));
     all.push_back(std::move(view));
   }
   return all;
-}
-
-Result<ClaimedStore> claim_store(const std::vector<std::string>& directories,
-                                 std::optional<std::uint64_t> wanted_commit) {
-  SLUICE_ASSIGN_OR_RETURN(const store::Drives drives,
-                          store::Drives::open(directories, io::Access::kReadWrite));
-  SLUICE_ASSIGN_OR_RETURN(const auto guards, drives.guard());
-  SLUICE_ASSIGN_OR_RETURN(
-      std::vector<store::ExistingRank> ranks,
-      store::find_existing(drives.directories(), {.claim = store::Claim::kLock}, store::Owner::make()));
-  std::vector<store::RankSummary> summaries;
-  for (const store::ExistingRank& rank : ranks) summaries.push_back(store::summarize(rank));
-  SLUICE_ASSIGN_OR_RETURN(const std::optional<store::Choice> choice,
-                          store::choose_store(summaries, wanted_commit));
-  if (!choice) {
-    return Status(Code::kNotFound, fmt::format("no store with a commit in {}", fmt::join(directories, ", ")));
-  }
-  std::erase_if(ranks, [&](const store::ExistingRank& rank) { return rank.store_id != choice->store_id; });
-  std::ranges::sort(ranks, {}, &store::ExistingRank::rank);
-  return ClaimedStore{std::move(ranks), *choice};
 }
 
 }  // namespace sluice::tools

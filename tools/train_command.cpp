@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "tools/claimed_store.hpp"
 #include "tools/command.hpp"
 #include "tools/interrupt.hpp"
 #include "tools/options.hpp"
@@ -29,6 +30,16 @@ struct TrainArguments {
 
 constexpr std::string_view kLeast = "least";
 constexpr std::string_view kQuarter = "0.25x";
+
+// A refusal with what to do about it, where that is known: a store with commits can be gone on from, unless it is
+// something else in the directories that is in the way.
+Status advise(const Status& refused, const TrainOptions& train) {
+  if (refused.code() != Code::kAlreadyExists || train.commit_every == 0) return refused;
+  std::vector<std::string> directories = train.directories;
+  directories.insert(directories.end(), train.recover_directories.begin(), train.recover_directories.end());
+  if (!ClaimedStore::claim(directories, std::nullopt).ok()) return refused;
+  return {refused.code(), refused.message() + "; --resume goes on from it", refused.native()};
+}
 
 Result<nlohmann::ordered_json> run(TrainArguments& arguments) {
   TrainOptions& train = arguments.train;
@@ -59,10 +70,7 @@ Result<nlohmann::ordered_json> run(TrainArguments& arguments) {
                                           return Interrupt::check();
                                         }};
   const Result<TrainReport> report = trainer::train(train, events);
-  if (report.status().code() == Code::kAlreadyExists) {
-    return Status(Code::kAlreadyExists, report.status().message() + "; --resume goes on from it");
-  }
-  if (!report.ok()) return report.status();
+  if (!report.ok()) return advise(report.status(), train);
   std::cerr << report_text(*report);
   return to_json(train, *report);
 }

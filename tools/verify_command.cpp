@@ -49,13 +49,11 @@ Result<Json> run(const VerifyArguments& arguments) {
   std::optional<std::uint64_t> wanted;
   if (arguments.commit > 0) wanted = arguments.commit;
   const Interrupt interrupt;
-  SLUICE_ASSIGN_OR_RETURN(ClaimedStore claimed, claim_store(arguments.directories, wanted));
-  const std::uint64_t id = claimed.choice.store_id;
+  SLUICE_ASSIGN_OR_RETURN(const auto claimed, ClaimedStore::claim(arguments.directories, wanted));
   ByteProgress progress("read", 0);
-  SLUICE_ASSIGN_OR_RETURN(const VerifyReport report,
-                          verify_store(std::move(claimed), scope, [&](std::uint64_t bytes_read) {
-                            return progress.report(bytes_read);
-                          }));
+  SLUICE_ASSIGN_OR_RETURN(
+      const VerifyReport report,
+      verify_store(*claimed, scope, [&](std::uint64_t bytes_read) { return progress.report(bytes_read); }));
   const double seconds = progress.seconds();
   progress.end();
 
@@ -74,7 +72,7 @@ Result<Json> run(const VerifyArguments& arguments) {
   const double gib_per_s = static_cast<double>(report.bytes_read) / seconds / (1 << 30);
   std::cerr << fmt::format("read {} in {:.2f} s, {:.2f} GiB/s\n", size_text(report.bytes_read), seconds,
                            gib_per_s);
-  return Json{{"ok", report.ok()},  {"store", fmt::format("{:016x}", id)},
+  return Json{{"ok", report.ok()},  {"store", fmt::format("{:016x}", claimed->choice().store_id)},
               {"commits", commits}, {"bytes_read", report.bytes_read},
               {"seconds", seconds}, {"gib_per_s", gib_per_s}};
 }
@@ -83,9 +81,12 @@ Result<Json> run(const VerifyArguments& arguments) {
 
 void add_verify_command(CLI::App& app, Command& chosen) {
   auto arguments = std::make_shared<VerifyArguments>();
-  CLI::App* command = app.add_subcommand("verify",
-                                         "Read every plane of every commit and hold it against its "
-                                         "checksums; what commits share is read for each");
+  CLI::App* command =
+      app.add_subcommand("verify",
+                         "Read every plane of every commit and hold it against its "
+                         "checksums; what commits share is read for each. Locks the store: the "
+                         "directories must be writable, unless their file system is mounted "
+                         "read-only");
   add_directories(*command, arguments->directories)->required();
   command
       ->add_option("--commit", arguments->commit,

@@ -1,7 +1,6 @@
 #include "tools/verify_store.hpp"
 
 #include <algorithm>
-#include <utility>
 
 namespace sluice::tools {
 namespace {
@@ -34,16 +33,14 @@ bool VerifyReport::ok() const {
   return std::ranges::all_of(commits, [](const VerifiedCommit& commit) { return commit.bad.empty(); });
 }
 
-Result<VerifyReport> verify_store(ClaimedStore claimed, VerifyScope scope,
+Result<VerifyReport> verify_store(ClaimedStore& claimed, VerifyScope scope,
                                   const std::function<Status(std::uint64_t bytes_read)>& on_progress) {
-  std::vector<std::uint64_t> numbers = {claimed.choice.commit};
+  std::vector<std::uint64_t> numbers = {claimed.choice().commit};
   if (scope == VerifyScope::kAllCommits)
-    numbers.assign(claimed.choice.kept.rbegin(), claimed.choice.kept.rend());
+    numbers.assign(claimed.choice().kept.rbegin(), claimed.choice().kept.rend());
   VerifyReport report;
   for (const std::uint64_t number : numbers) {
-    SLUICE_ASSIGN_OR_RETURN(
-        auto reader, store::StoreReader::open(std::move(claimed.ranks),
-                                              {.store_id = claimed.choice.store_id, .commit = number}));
+    SLUICE_ASSIGN_OR_RETURN(store::StoreReader* const reader, claimed.open(number));
     VerifiedCommit& commit = report.commits.emplace_back(VerifiedCommit{.number = number, .bad = {}});
     const std::uint64_t read_before = report.bytes_read;
     SLUICE_RETURN_IF_ERROR(reader->verify(
@@ -52,7 +49,6 @@ Result<VerifyReport> verify_store(ClaimedStore claimed, VerifyScope scope,
           report.bytes_read = read_before + bytes_read;
           return on_progress(report.bytes_read);
         }));
-    claimed.ranks = store::StoreReader::close(std::move(reader));
   }
   find_good_copies(report.commits);
   return report;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "store/store_reader.hpp"
-#include "tools/store_view.hpp"
+#include "tools/claimed_store.hpp"
 
 namespace sluice::tools {
 
@@ -33,7 +33,7 @@ enum class VerifyScope : std::uint8_t { kAllCommits, kChosenCommit };
 /// Reads every plane of the store's usable commits, or of the chosen one alone, and holds it against its checksums.
 /// `on_progress` hears the bytes read so far; an error from it ends the work.
 /// Blocks: on the drives.
-Result<VerifyReport> verify_store(ClaimedStore claimed, VerifyScope scope,
+Result<VerifyReport> verify_store(ClaimedStore& claimed, VerifyScope scope,
                                   const std::function<Status(std::uint64_t bytes_read)>& on_progress);
 
 }  // namespace sluice::tools

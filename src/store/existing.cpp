@@ -104,8 +104,10 @@ class Search {
 
   Status look_into_store(const std::shared_ptr<const io::Directory>& root, std::uint64_t store_id,
                          const std::shared_ptr<const io::Directory>& store) {
-    SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> names, store->names());
-    for (const std::string& name : names) {
+    const auto names = store->names();
+    if (is_absent(names.status())) return {};
+    if (!names.ok()) return names.status();
+    for (const std::string& name : *names) {
       const auto rank = parse_rank_name(name);
       if (!rank || *rank % options_.world != options_.rank) continue;
       auto directory = store->subdirectory(name, io::Creation::kNever);
@@ -116,7 +118,7 @@ class Search {
       SLUICE_RETURN_IF_ERROR(open_data(drive));
       found[{store_id, *rank}].push_back(std::move(drive));
     }
-    if (names.empty() && options_.claim == Claim::kLock) return remove_if_empty(*root, name_of(*store));
+    if (names->empty() && options_.claim == Claim::kLock) return remove_if_empty(*root, name_of(*store));
     return {};
   }
 

@@ -70,7 +70,10 @@ TEST(Doctor, SaysOfEachStoreWhatACrashWouldCost) {
   durable.step();
   const std::uint64_t number = durable.commit();
   expect("ok", "commit " + std::to_string(number) + " after step 1");
+  durable.step();
+  const std::uint64_t newest = durable.commit();
   durable.close();
+  expect("ok", "commit " + std::to_string(newest) + " after step 2 is the newest of 1");
   expect("ok", "not in use");
 }
 

@@ -3,8 +3,14 @@
 
 #include <unistd.h>
 
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
 #include "made_store.hpp"
 #include "run_command.hpp"
+#include "tools/store_view.hpp"
 
 namespace sluice::tools {
 namespace {
@@ -46,7 +52,6 @@ TEST(Inspect, ShowsAStoreItsCommitsAndItsParameters) {
   EXPECT_EQ(newest.at("steps"), 3);
   EXPECT_EQ(newest.at("user_bytes"), 7);
   EXPECT_TRUE(newest.at("held_by_all").get<bool>());
-  EXPECT_GE(store.at("commits").size(), 2U);
 
   ASSERT_EQ(store.at("parameters").size(), 7U);
   const nlohmann::json& embedding = store.at("parameters")[0];
@@ -66,6 +71,29 @@ TEST(Inspect, ShowsAStoreItsCommitsAndItsParameters) {
   EXPECT_GT(drive.at("container_bytes").get<std::uint64_t>(), store.at("state_bytes").get<std::uint64_t>());
   EXPECT_GT(drive.at("allocated_bytes").get<std::uint64_t>(), 0U);
   EXPECT_TRUE(drive.contains("device_bytes_written"));
+}
+
+TEST(Inspect, UsableAreTheCommitsThatAnEngineGoesOnFrom) {
+  const ScratchDirectory directory;
+  MadeStore made({directory.path()}, 2);
+  for (int i = 0; i < 4; ++i) {
+    made.step();
+    made.commit();
+  }
+  made.close();
+
+  const nlohmann::json commits = inspect({directory.path()}).at(0).at("commits");
+  ASSERT_EQ(commits.size(), 3U) << "one place more than commits are kept";
+  std::size_t usable = 0;
+  for (const nlohmann::json& commit : commits) {
+    EXPECT_TRUE(commit.at("held_by_all").get<bool>());
+    const std::string number = std::to_string(commit.at("number").get<std::uint64_t>());
+    const CommandResult verified = run_command({"verify", "--dir", directory.path(), "--commit", number});
+    EXPECT_EQ(verified.exit_code == 0, commit.at("usable").get<bool>()) << verified.errors;
+    usable += commit.at("usable").get<bool>() ? 1 : 0;
+  }
+  EXPECT_EQ(usable, 2U);
+  EXPECT_THAT(run_command({"inspect", "--dir", directory.path()}).errors, HasSubstr("usable"));
 }
 
 TEST(Inspect, LiveStoreIsShownWithItsOwnerAndGoesOn) {
@@ -104,6 +132,45 @@ TEST(Inspect, MissingDriveIsNamed) {
   ASSERT_EQ(store.at("missing").size(), 1U);
   EXPECT_THAT(store.at("missing")[0].get<std::string>(), HasSubstr("drive 0 of 2"));
   EXPECT_FALSE(store.at("commits").back().at("held_by_all").get<bool>());
+  EXPECT_FALSE(store.at("commits").back().at("usable").get<bool>());
+  EXPECT_THAT(store.at("trouble").get<std::string>(), HasSubstr("drive 0 of 2"));
+}
+
+TEST(Inspect, MissingRanksAreBoundedWhateverTheWorld) {
+  const ScratchDirectory directory;
+  MadeStore made({directory.path()}, 0);
+  const auto views = look_at_stores({directory.path()});
+  ASSERT_TRUE(views.ok()) << views.status().to_string();
+  const store::ExistingRank& rank = views->front().ranks.front();
+  store::Superblock superblock = *rank.superblock;
+  superblock.world = 0xffffffff;
+  const store::SuperblockBytes bytes = encode(superblock);
+  std::fstream file(rank.drives.front().data->path(), std::ios::in | std::ios::out | std::ios::binary);
+  file.write(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  file.close();
+  const nlohmann::json missing = inspect({directory.path()}).at(0).at("missing");
+  ASSERT_EQ(missing.size(), 9U);
+  EXPECT_EQ(missing.front(), "rank 1 of 4294967295");
+  EXPECT_EQ(missing.back(), "4294967286 more ranks of 4294967295");
+  made.close();
+}
+
+TEST(Inspect, StoreThatGoesWhileItIsLookedAtIsNotThere) {
+  const ScratchDirectory directory;
+  const std::string store = directory.path() + "/store-0000000000000abc";
+  std::atomic<bool> ended = false;
+  std::thread other([&] {
+    while (!ended) {
+      std::filesystem::create_directory(store);
+      std::filesystem::remove(store);
+    }
+  });
+  for (int i = 0; i < 3000 && !HasFailure(); ++i) {
+    const auto views = look_at_stores({directory.path()});
+    EXPECT_TRUE(views.ok()) << views.status().to_string();
+  }
+  ended = true;
+  other.join();
 }
 
 TEST(Inspect, EmptyDirectoryHoldsNoneAndStaysEmpty) {

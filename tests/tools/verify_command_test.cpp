@@ -3,14 +3,23 @@
 
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <optional>
+#include <thread>
+
 #include "made_store.hpp"
 #include "run_command.hpp"
 #include "store_damage.hpp"
+#include "support/child.hpp"
+#include "tools/store_view.hpp"
 #include "tools/verify_store.hpp"
 
 namespace sluice::tools {
 namespace {
 
+namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
 /// A store with two commits, not in use.
@@ -127,10 +136,64 @@ TEST_F(Verify, StoreInUseIsRefusedByItsProcess) {
   made.close();
 }
 
-TEST_F(Verify, MayBeEndedOnTheWay) {
-  auto claimed = claim_store({directory_.path()}, std::nullopt);
+TEST_F(Verify, ReadOnlyFileSystemIsReadWithoutALock) {
+  const ScratchDirectory place;
+  const auto on_a_read_only_copy = [&](const std::function<void()>& prepare,
+                                       const std::function<std::string()>& body) {
+    return sim::in_child([&]() -> std::string {
+      if (!sim::mount_tmpfs(place.path(), 64 << 20)) return "skip";
+      fs::copy(directory_.path(), place.path(), fs::copy_options::recursive);
+      prepare();
+      return sim::remount_read_only(place.path()) ? body() : "skip";
+    });
+  };
+  const std::string said = on_a_read_only_copy(
+      [] {},
+      [&] {
+        const CommandResult verified = run_command({"verify", "--dir", place.path()});
+        const CommandResult exported =
+            run_command({"export", "--dir", place.path(), "--to", directory_.path() + "/x.safetensors"});
+        return std::to_string(verified.exit_code) + " " + std::to_string(exported.exit_code) +
+               verified.errors + exported.errors;
+      });
+  if (said == "skip") GTEST_SKIP() << "cannot mount a tmpfs here";
+  EXPECT_EQ(said.substr(0, 3), "0 0") << said;
+
+  const auto sign = [&] {
+    for (const auto& entry : fs::recursive_directory_iterator(place.path())) {
+      if (entry.path().filename() == "lock")
+        std::ofstream(entry.path().parent_path() / "owner") << store::encode(store::Owner::make());
+    }
+  };
+  EXPECT_THAT(
+      on_a_read_only_copy(
+          sign, [&] { return ClaimedStore::claim({place.path()}, std::nullopt).status().to_string(); }),
+      HasSubstr("in use by process"));
+}
+
+TEST_F(Verify, LetsGoOfTheStoreOnlyWhenNobodyLooksForStores) {
+  auto claimed = ClaimedStore::claim({directory_.path()}, std::nullopt);
   ASSERT_TRUE(claimed.ok()) << claimed.status().to_string();
-  const auto report = verify_store(std::move(claimed).value(), VerifyScope::kAllCommits,
+  const auto reader = (*claimed)->open(newer_);
+  ASSERT_TRUE(reader.ok()) << reader.status().to_string();
+  const auto held = [&] {
+    const auto views = look_at_stores({directory_.path()});
+    return views.ok() && views->front().owner.has_value();
+  };
+  const auto drives = store::Drives::open(std::vector{directory_.path()}, io::Access::kReadOnly);
+  ASSERT_TRUE(drives.ok());
+  std::optional guards = drives->guard();
+  std::thread other([&] { claimed->reset(); });
+  for (int i = 0; i < 1000 && !HasFailure(); ++i) EXPECT_TRUE(held());
+  guards.reset();
+  other.join();
+  EXPECT_FALSE(held());
+}
+
+TEST_F(Verify, MayBeEndedOnTheWay) {
+  const auto claimed = ClaimedStore::claim({directory_.path()}, std::nullopt);
+  ASSERT_TRUE(claimed.ok()) << claimed.status().to_string();
+  const auto report = verify_store(**claimed, VerifyScope::kAllCommits,
                                    [](std::uint64_t) { return Status(Code::kAborted, "enough"); });
   EXPECT_EQ(report.status().code(), Code::kAborted);
 }
