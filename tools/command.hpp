@@ -11,7 +11,8 @@ namespace sluice::tools {
 
 /// The work of one sub-command. It writes what people read to stderr and returns the one JSON object of its
 /// contract; one whose "ok" is false is printed and ends in failed work.
-/// Errors: kInvalidArgument is bad usage (exit 2), every other code failed work (exit 1).
+/// Errors: kInvalidArgument is bad usage (exit 2); kAborted after Interrupt noted a signal is an interrupted command
+/// (exit 128 and the signal's number); every other code, and an exception, failed work (exit 1).
 using Command = std::function<Result<nlohmann::ordered_json>()>;
 
 /// Each adds its sub-command to `app`, and sets `chosen` when it is the one that was called.

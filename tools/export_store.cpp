@@ -12,6 +12,7 @@
 
 #include "formats/model_reader.hpp"
 #include "formats/model_writer.hpp"
+#include "formats/path.hpp"
 #include "formats/safetensors_writer.hpp"
 #include "kernels/convert.hpp"
 #include "tools/state_description.hpp"
@@ -92,7 +93,7 @@ StateDescription describe(const store::StoreReader& reader) {
   return description;
 }
 
-Plan plan_optimizer(const store::StoreReader& reader, ExportDType dtype) {
+Result<Plan> plan_optimizer(const store::StoreReader& reader, ExportDType dtype) {
   Plan plan;
   for (std::uint32_t i = 0; i < reader.parameters().size(); ++i) {
     const ReadableParameter& parameter = reader.parameters()[i];
@@ -109,7 +110,7 @@ Plan plan_optimizer(const store::StoreReader& reader, ExportDType dtype) {
     plan.add(user_bytes_name(rank), DType::kU8, {reader.user_bytes(rank).size()},
              {Source::Kind::kUserBytes, rank});
   }
-  plan.metadata = encode(describe(reader));
+  SLUICE_ASSIGN_OR_RETURN(plan.metadata, encode(describe(reader)));
   return plan;
 }
 
@@ -228,14 +229,26 @@ class TargetDirectory {
   std::string made_;
 };
 
+// All tensors and names are the store's own: where they do not fit the format the work fails, nobody asked wrongly.
+template <class Writer>
+Result<Writer> laid_out(Result<Writer> writer) {
+  const Status& status = writer.status();
+  if (status.code() != Code::kInvalidArgument) return writer;
+  return Status(Code::kDataLoss, status.message(), status.native());
+}
+
+Result<formats::SafetensorsWriter> create_file(const std::string& path, const Plan& plan) {
+  SLUICE_ASSIGN_OR_RETURN(formats::Place place, formats::locate(path, io::Access::kReadWrite));
+  return laid_out(formats::SafetensorsWriter::create(std::move(place), plan.tensors, plan.metadata));
+}
+
 // Writes both files so that they appear together, or neither.
 template <class Writer>
 Status write_files(Exporter& exporter, const Plan& weights, Writer& weights_writer, const Plan& optimizer,
                    const std::string& optimizer_file) {
   std::optional<formats::SafetensorsWriter> optimizer_writer;
   if (!optimizer_file.empty()) {
-    SLUICE_ASSIGN_OR_RETURN(auto writer, formats::SafetensorsWriter::create(optimizer_file, optimizer.tensors,
-                                                                            optimizer.metadata));
+    SLUICE_ASSIGN_OR_RETURN(auto writer, create_file(optimizer_file, optimizer));
     optimizer_writer.emplace(std::move(writer));
     SLUICE_RETURN_IF_ERROR(exporter.write(*optimizer_writer, optimizer));
   }
@@ -256,7 +269,10 @@ Result<ExportReport> export_store(store::StoreReader& reader, const ExportOption
   const bool to_file = names_file(options.target);
   const bool with_optimizer = options.parts == ExportParts::kAll;
   const Plan weights = plan_weights(reader, options.dtype);
-  const Plan optimizer = with_optimizer ? plan_optimizer(reader, options.dtype) : Plan();
+  Plan optimizer;
+  if (with_optimizer) {
+    SLUICE_ASSIGN_OR_RETURN(optimizer, plan_optimizer(reader, options.dtype));
+  }
   ExportReport report{.weights = options.target, .optimizer = {}};
   if (with_optimizer) {
     report.optimizer =
@@ -264,14 +280,13 @@ Result<ExportReport> export_store(store::StoreReader& reader, const ExportOption
   }
   Exporter exporter(reader, on_progress);
   if (to_file) {
-    SLUICE_ASSIGN_OR_RETURN(
-        auto writer, formats::SafetensorsWriter::create(options.target, weights.tensors, weights.metadata));
+    SLUICE_ASSIGN_OR_RETURN(auto writer, create_file(options.target, weights));
     SLUICE_RETURN_IF_ERROR(write_files(exporter, weights, writer, optimizer, report.optimizer));
   } else {
     SLUICE_ASSIGN_OR_RETURN(TargetDirectory directory, TargetDirectory::make(options.target));
-    SLUICE_ASSIGN_OR_RETURN(auto writer,
-                            formats::ModelWriter::create(options.target, weights.tensors, weights.metadata,
-                                                         {.max_file_bytes = options.file_bytes_max}));
+    SLUICE_ASSIGN_OR_RETURN(
+        auto writer, laid_out(formats::ModelWriter::create(options.target, weights.tensors, weights.metadata,
+                                                           {.max_file_bytes = options.file_bytes_max})));
     SLUICE_RETURN_IF_ERROR(write_files(exporter, weights, writer, optimizer, report.optimizer));
     directory.keep();
   }

@@ -41,7 +41,8 @@ inline constexpr std::uint64_t kExportBytes = 8 << 20;
 /// Writes a commit's weights, and if asked for its optimizer state, into safetensors files. An alias is written once,
 /// under its parameter's name, and is listed in the metadata: "alias.<name>" is that name.
 /// `on_progress` hears the bytes written so far; an error from it ends the work. After a failure nothing is left.
-/// Errors: kAlreadyExists for a file that is there; kNoSpace; those of StoreReader::read.
+/// Errors: kInvalidArgument for a target that is no path of a file; kAlreadyExists for a file that is there; kNoSpace;
+/// kDataLoss for what the format cannot hold, such as a name that is not UTF-8; those of StoreReader::read.
 /// Memory: kExportBytes, store::kReaderBytes, the writers' buffers and tables.
 Result<ExportReport> export_store(store::StoreReader& reader, const ExportOptions& options,
                                   const std::function<Status(std::uint64_t bytes_written)>& on_progress);

@@ -14,6 +14,7 @@ using formats::ModelReader;
 using formats::SafetensorsReader;
 
 constexpr std::string_view kAliasPrefix = "alias.";
+constexpr std::uint64_t kUserBytesMax = 1 << 30;  // that an engine takes
 
 bool trainable(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16; }
 
@@ -115,6 +116,7 @@ void override_policy(Policy policy, StateDescription::Group& group) {
 }
 
 Status plan_described(const StateDescription& description, std::optional<Policy> policy, ImportPlan& plan) {
+  plan.steps = description.steps;
   plan.seed = description.seed;
   plan.groups = description.groups;
   plan.aliases = description.aliases;
@@ -153,6 +155,11 @@ Status plan_described(const StateDescription& description, std::optional<Policy>
   if (const formats::TensorInfo* bytes = file.find(user_bytes_name(0))) plan.user_bytes = {&file, bytes};
   if (plan.user_bytes && plan.user_bytes.info->dtype != DType::kU8)
     return contradict(file.path(), plan.user_bytes.info->name, "is not U8");
+  if (plan.user_bytes && plan.user_bytes.info->bytes > kUserBytesMax) {
+    return contradict(
+        file.path(), plan.user_bytes.info->name,
+        fmt::format("is {} bytes, at most {} are accepted", plan.user_bytes.info->bytes, kUserBytesMax));
+  }
   return {};
 }
 

@@ -39,6 +39,7 @@ struct PlannedParameter {
 struct ImportPlan {
   std::unique_ptr<formats::ModelReader> model;
   std::unique_ptr<formats::SafetensorsReader> optimizer;  ///< null: none was there
+  std::uint64_t steps = 0;                                ///< that were finished
   std::uint64_t seed = 0;
   std::vector<StateDescription::Group> groups;
   std::vector<PlannedParameter> parameters;

@@ -1,6 +1,7 @@
 #include "tools/import_store.hpp"
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace sluice::tools {
 namespace {
 
 constexpr std::uint64_t kPieceElements = kImportBytes / sizeof(float);
+constexpr std::size_t kHalvesElements = 4096;  // widened at once, on the stack
 
 // Counts what was taken from the files and asks whether to go on.
 class Progress {
@@ -31,10 +33,14 @@ Status read_values(const SourceTensor& source, Range range, DType dtype, void* t
   const DType stored = source.info->dtype;
   const std::span<std::byte> bytes(static_cast<std::byte*>(target), range.count * dtype_bytes(dtype));
   if (stored == dtype) return source.read(range, bytes);
-  std::vector<std::uint16_t> halves(range.count);
-  SLUICE_RETURN_IF_ERROR(source.read(range, std::as_writable_bytes(std::span(halves))));
   const auto convert = stored == DType::kBF16 ? kernels::bf16_to_f32 : kernels::f16_to_f32;
-  convert(static_cast<float*>(target), halves.data(), range.count);
+  std::array<std::uint16_t, kHalvesElements> halves;
+  for (std::uint64_t done = 0; done < range.count; done += halves.size()) {
+    const Range piece{range.first + done, std::min<std::uint64_t>(halves.size(), range.count - done)};
+    const auto read = std::span(halves).first(piece.count);
+    SLUICE_RETURN_IF_ERROR(source.read(piece, std::as_writable_bytes(read)));
+    convert(static_cast<float*>(target) + done, read.data(), read.size());
+  }
   return {};
 }
 
@@ -55,7 +61,8 @@ std::uint64_t largest_weight_bytes(const ImportPlan& plan) {
 
 class Importer {
  public:
-  Importer(const ImportPlan& plan, Progress& progress) : plan_(plan), progress_(progress) {}
+  Importer(const std::string& source, const ImportPlan& plan, Progress& progress)
+      : source_(source), plan_(plan), progress_(progress) {}
 
   Status open(EngineOptions options);
   Status write_optimizer_state();
@@ -68,13 +75,21 @@ class Importer {
   Status write_moment(ParameterId parameter, View view, const SourceTensor& source,
                       std::span<std::byte> buffer);
 
+  const std::string& source_;
   const ImportPlan& plan_;
   Progress& progress_;
   std::unique_ptr<Engine> engine_;
   std::vector<ParameterId> ids_;
 };
 
+// What is registered comes from the files alone: what the engine refuses of it, it refuses of them.
+Status blame_files(const Status& registered, const std::string& source) {
+  if (registered.ok()) return registered;
+  return {Code::kDataLoss, fmt::format("{}: {}", source, registered.message()), registered.native()};
+}
+
 Status Importer::open(EngineOptions options) {
+  options.first_step = plan_.steps;
   options.seed = plan_.seed;
   options.existing = OnExisting::kReplaceScratch;
   options.max_fetch_bytes = options.device_budget_bytes = largest_weight_bytes(plan_);
@@ -83,7 +98,7 @@ Status Importer::open(EngineOptions options) {
   SLUICE_ASSIGN_OR_RETURN(auto device, make_host_device());
   SLUICE_ASSIGN_OR_RETURN(engine_,
                           Engine::create(std::move(options), std::move(device), make_single_communicator()));
-  SLUICE_RETURN_IF_ERROR(register_all());
+  SLUICE_RETURN_IF_ERROR(blame_files(register_all(), source_));
   return engine_->seal().status();
 }
 
@@ -159,7 +174,7 @@ Result<ImportReport> import_store(const ImportOptions& options,
                                   const std::function<Status(std::uint64_t bytes_read)>& on_progress) {
   SLUICE_ASSIGN_OR_RETURN(const ImportPlan plan, plan_import(options.source, options.policy));
   Progress progress(on_progress);
-  Importer importer(plan, progress);
+  Importer importer(options.source, plan, progress);
   SLUICE_RETURN_IF_ERROR(importer.open(options.engine));
   SLUICE_RETURN_IF_ERROR(importer.write_optimizer_state());
   ImportReport report;

@@ -14,7 +14,7 @@ struct ImportOptions {
   std::string source;
   /// Of what was trained; without it that of the optimizer's file, else bf16_split. kFrozen: of all, no optimizer state.
   std::optional<Policy> policy;
-  /// Directories, budgets, chunks, commits. The seed and the room for fetched weights and user bytes are set here.
+  /// Directories, budgets, chunks, commits. The seed, the first step and the room for fetched weights and user bytes are set here.
   EngineOptions engine;
 };
 
@@ -30,12 +30,13 @@ struct ImportReport {
 inline constexpr std::uint64_t kImportBytes = 8 << 20;
 
 /// Makes a store with one commit out of safetensors files, through the public engine alone. With an optimizer's file that
-/// sluice export wrote, every plane, count, group and the first rank's user bytes are as they were; without one the
+/// sluice export wrote, every plane, count, group, the number of steps and the first rank's user bytes are as they were; without one the
 /// weights alone, moments and counts zero. bf16 weights are masters with residual 0.
 /// `on_progress` hears the bytes taken from the files so far; an error from it ends the work. After a failure no store is
 /// left.
-/// Errors: kAlreadyExists for directories with commits; kDataLoss for files that contradict each other, naming file and
-/// tensor; kInvalidArgument for weights of a dtype that cannot be trained; those of Engine::seal().
+/// Errors: kInvalidArgument for options alone; kAlreadyExists for directories with commits; kDataLoss for files that
+/// contradict each other or hold what no engine takes (a name without a character, more than 2^48 elements, a parameter
+/// described twice), naming file and tensor; those of Engine::seal().
 Result<ImportReport> import_store(const ImportOptions& options,
                                   const std::function<Status(std::uint64_t bytes_read)>& on_progress);
 

@@ -34,10 +34,11 @@ Interrupt::~Interrupt() {
   for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &previous_[i], nullptr);
 }
 
+int Interrupt::signal() { return g_signal; }
+
 Status Interrupt::check() {
-  const int signal = g_signal;
-  if (signal == 0) return {};
-  return {Code::kAborted, std::string("interrupted by ") + strsignal(signal)};
+  if (signal() == 0) return {};
+  return {Code::kAborted, std::string("interrupted by ") + strsignal(signal())};
 }
 
 }  // namespace sluice::tools

@@ -21,6 +21,8 @@ class Interrupt {
 
   /// Errors: kAborted naming the signal, once one has come.
   static Status check();
+  /// The last one's signal; 0: none has come.
+  static int signal();
 
  private:
   std::array<struct sigaction, 3> previous_{};

@@ -1,3 +1,4 @@
+#include <exception>
 #include <iostream>
 
 #include "tools/command.hpp"
@@ -7,11 +8,21 @@ namespace {
 
 constexpr int kFailed = 1;
 constexpr int kBadUsage = 2;
-constexpr int kInterrupted = 130;  // as shells count it: 128 and the signal
+constexpr int kSignalled = 128;  // and the signal, as shells count it
 
 int exit_code(sluice::Code code) {
   if (code == sluice::Code::kInvalidArgument) return kBadUsage;
-  return sluice::tools::Interrupt::check().ok() ? kFailed : kInterrupted;
+  const int signal = sluice::tools::Interrupt::signal();
+  return code == sluice::Code::kAborted && signal != 0 ? kSignalled + signal : kFailed;
+}
+
+// What a library throws that has no other way to tell, such as std::bad_alloc, ends in a message too.
+sluice::Result<nlohmann::ordered_json> call(const sluice::tools::Command& command) {
+  try {
+    return command();
+  } catch (const std::exception& error) {
+    return sluice::Status(sluice::Code::kInternal, error.what());
+  }
 }
 
 }  // namespace
@@ -40,7 +51,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kBadUsage;
   }
-  const auto result = chosen();
+  const auto result = call(chosen);
   if (!result.ok()) {
     std::cerr << "sluice: " << result.status().to_string() << '\n';
     return exit_code(result.status().code());

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "formats/json_text.hpp"
 #include "formats/model_reader.hpp"
 
 namespace sluice::tools {
@@ -20,6 +21,22 @@ constexpr std::array kPolicies = {Policy::kBf16Split, Policy::kFp32, Policy::kFr
 constexpr const char* kAdamW = "adamw";
 constexpr const char* kFp32 = "fp32";
 constexpr const char* kBf16Once = "bf16_once";
+
+Status check_name(std::string_view what, const std::string& name) {
+  if (formats::json_string(name)) return {};
+  return {Code::kDataLoss, fmt::format("{} {}: not UTF-8, which the optimizer's file cannot hold", what,
+                                       formats::in_quotes(name))};
+}
+
+Status check_names(const StateDescription& description) {
+  for (const StateDescription::Group& group : description.groups)
+    SLUICE_RETURN_IF_ERROR(check_name("group", group.name));
+  for (const StateDescription::Parameter& parameter : description.parameters)
+    SLUICE_RETURN_IF_ERROR(check_name("parameter", parameter.name));
+  for (const StateDescription::Alias& alias : description.aliases)
+    SLUICE_RETURN_IF_ERROR(check_name("alias", alias.name));
+  return {};
+}
 
 Json to_json(const Optimizer& optimizer) {
   const AdamW& numbers = std::get<AdamW>(optimizer);
@@ -109,7 +126,8 @@ std::string optimizer_path(const std::string& model_path) {
   return (path.parent_path() / name).string();
 }
 
-formats::Metadata encode(const StateDescription& description) {
+Result<formats::Metadata> encode(const StateDescription& description) {
+  SLUICE_RETURN_IF_ERROR(check_names(description));
   Json json{{"version", kVersion}, {"steps", description.steps}, {"seed", description.seed}};
   auto groups = Json::array();
   for (const StateDescription::Group& group : description.groups) {
@@ -126,7 +144,7 @@ formats::Metadata encode(const StateDescription& description) {
   for (const StateDescription::Alias& alias : description.aliases)
     aliases.push_back({{"name", alias.name}, {"parameter", alias.parameter}});
   json.update({{"groups", groups}, {"parameters", parameters}, {"aliases", aliases}});
-  return {{kKey, json.dump()}};
+  return formats::Metadata{{kKey, json.dump()}};
 }
 
 Result<StateDescription> decode_description(const formats::Metadata& metadata, const std::string& path) {

@@ -52,7 +52,8 @@ std::string user_bytes_name(std::uint32_t rank);
 /// "x.optimizer.safetensors".
 std::string optimizer_path(const std::string& model_path);
 
-formats::Metadata encode(const StateDescription& description);
+/// Errors: kDataLoss for a name that is not UTF-8, which a file's metadata cannot hold.
+Result<formats::Metadata> encode(const StateDescription& description);
 
 /// Errors: kDataLoss naming `path` and what is wrong: an entry that is missing or of another type, an index out of its
 /// range; kUnimplemented for another version.

@@ -99,6 +99,7 @@ TEST_F(ExportImport, OptimizerStateComesBackBitForBitWhateverTheDTypeOfTheWeight
     EXPECT_EQ(result.json().at("aliases"), 1);
 
     EXPECT_EQ(imported(), state_);
+    EXPECT_EQ(recovered_.step, 3U);
     EXPECT_FALSE(recovered_.rewritten);
     EXPECT_TRUE(recovered_.differences.empty()) << ::testing::PrintToString(recovered_.differences);
     const std::string user_bytes = "the trainer's own";
@@ -253,6 +254,94 @@ TEST_F(ExportImport, FilesThatContradictEachOtherAreRefusedAndNoStoreIsLeft) {
     EXPECT_THAT(result.errors, HasSubstr("DataLoss")) << name;
     EXPECT_THAT(result.errors, HasSubstr("optimizer.safetensors")) << name;
     EXPECT_TRUE(other_.names().empty()) << name;
+  }
+}
+
+/// A file whose tensors are all empty.
+void write_empty(const std::string& path, std::vector<formats::TensorSpec> tensors,
+                 formats::Metadata metadata) {
+  auto writer = formats::SafetensorsWriter::create(path, std::move(tensors), std::move(metadata));
+  ASSERT_TRUE(writer.ok()) << writer.status().to_string();
+  ASSERT_TRUE(writer->finish().ok());
+}
+
+TEST_F(ExportImport, FilesWithWhatNoEngineTakesAreFailedWork) {
+  constexpr std::uint64_t kLarge = std::uint64_t{1} << 40;
+  struct Fault {
+    std::vector<formats::TensorSpec> tensors;
+    formats::Metadata metadata;
+    const char* said;
+  };
+  const std::vector<formats::TensorSpec> two = {{"a", DType::kF32, {0}}, {"b", DType::kF32, {0}}};
+  for (const Fault& fault : {Fault{{{"", DType::kF32, {0}}}, {}, "''"},
+                             {{{"a", DType::kF32, {kLarge, kLarge, 0}}}, {}, "2^48"},
+                             {{{"a", DType::kF32, {~std::uint64_t{0}, 0}}}, {}, "'a'"},
+                             {{{std::string(70'000, 'a'), DType::kF32, {0}}}, {}, "70000"},
+                             {two, {{"alias.", "a"}}, "''"},
+                             {two, {{"alias.b", "a"}}, "'b' is registered already"}}) {
+    SCOPED_TRACE(fault.said);
+    write_empty(file("x.safetensors"), fault.tensors, fault.metadata);
+    const CommandResult result = import_from(file("x.safetensors"));
+    EXPECT_EQ(result.exit_code, 1) << result.errors;
+    EXPECT_THAT(result.errors, HasSubstr("DataLoss"));
+    EXPECT_THAT(result.errors, HasSubstr(file("x.safetensors")));
+    EXPECT_THAT(result.errors, HasSubstr(fault.said));
+    EXPECT_TRUE(other_.names().empty());
+    fs::remove(file("x.safetensors"));
+  }
+}
+
+TEST_F(ExportImport, ParameterDescribedTwiceIsFailedWork) {
+  const auto metadata = encode(
+      {.groups = {{.name = "ice", .policy = Policy::kFrozen, .optimizer = {}, .frozen_dtype = DType::kF32}},
+       .parameters = {{"a", 0}, {"a", 0}},
+       .aliases = {}});
+  ASSERT_TRUE(metadata.ok());
+  write_empty(file("x.safetensors"), {{"a", DType::kF32, {0}}, {"b", DType::kF32, {0}}}, {});
+  write_empty(file("x.optimizer.safetensors"), {}, *metadata);
+  const CommandResult result = import_from(file("x.safetensors"));
+  EXPECT_EQ(result.exit_code, 1) << result.errors;
+  EXPECT_THAT(result.errors, HasSubstr("DataLoss"));
+  EXPECT_THAT(result.errors, HasSubstr("'a' is registered already"));
+}
+
+/// A store with one parameter and one commit.
+void make_store(const std::string& directory, const std::string& parameter, const std::string& group_name) {
+  auto device = make_host_device();
+  ASSERT_TRUE(device.ok());
+  auto engine = Engine::create(MadeStore::options({directory}), *device, make_single_communicator());
+  ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+  const auto group = (*engine)->add_group({.name = group_name});
+  ASSERT_TRUE(group.ok());
+  ASSERT_TRUE((*engine)->add_parameter({.name = parameter, .shape = {3}, .group = *group}).ok());
+  ASSERT_TRUE((*engine)->seal().ok());
+  ASSERT_TRUE((*engine)->commit({}, CommitMode::kWait).ok());
+  ASSERT_TRUE((*engine)->close().ok());
+}
+
+TEST_F(ExportImport, NamesThatTheFormatDoesNotTakeAreFailedWork) {
+  struct Names {
+    std::string parameter, group;
+    bool weights_fit;
+  };
+  for (const Names& names :
+       {Names{"p\xff", "g", false}, {"p", "g\xff", true}, {"__metadata__", "g", false}}) {
+    SCOPED_TRACE(names.parameter + " of " + names.group);
+    const ScratchDirectory directory;
+    make_store(directory.path(), names.parameter, names.group);
+    for (const std::string target : {"x.safetensors", "x"}) {
+      const std::vector<std::string> weights = {"export", "--dir", directory.path(), "--to", file(target)};
+      const CommandResult plain = run_command(weights);
+      EXPECT_EQ(plain.exit_code, names.weights_fit ? 0 : 1) << plain.errors;
+      EXPECT_EQ(plain.errors.find("DataLoss") == std::string::npos, names.weights_fit) << plain.errors;
+      fs::remove_all(file(target));
+      std::vector<std::string> all = weights;
+      all.push_back("--optimizer");
+      const CommandResult with_optimizer = run_command(all);
+      EXPECT_EQ(with_optimizer.exit_code, 1) << with_optimizer.errors;
+      EXPECT_THAT(with_optimizer.errors, HasSubstr("DataLoss"));
+      EXPECT_TRUE(files_.names().empty()) << ::testing::PrintToString(files_.names());
+    }
   }
 }
 

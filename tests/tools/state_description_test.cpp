@@ -23,9 +23,15 @@ StateDescription example() {
           .aliases = {{"r", 1}}};
 }
 
+formats::Metadata encoded(const StateDescription& description) {
+  const auto metadata = encode(description);
+  EXPECT_TRUE(metadata.ok()) << metadata.status().to_string();
+  return metadata.ok() ? *metadata : formats::Metadata{{"", ""}};
+}
+
 // The example's text with one entry replaced.
 Result<StateDescription> with(const std::string& pointer, const nlohmann::json& value) {
-  formats::Metadata metadata = encode(example());
+  formats::Metadata metadata = encoded(example());
   nlohmann::json json = nlohmann::json::parse(metadata.begin()->second);
   json[nlohmann::json::json_pointer(pointer)] = value;
   metadata.begin()->second = json.dump();
@@ -33,9 +39,9 @@ Result<StateDescription> with(const std::string& pointer, const nlohmann::json& 
 }
 
 TEST(StateDescription, ComesBackAsItWas) {
-  const auto decoded = decode_description(encode(example()), "file");
+  const auto decoded = decode_description(encoded(example()), "file");
   ASSERT_TRUE(decoded.ok()) << decoded.status().to_string();
-  EXPECT_EQ(encode(*decoded), encode(example()));
+  EXPECT_EQ(encoded(*decoded), encoded(example()));
   EXPECT_EQ(decoded->seed, 0xffffffffffffffff);
   EXPECT_EQ(std::get<AdamW>(decoded->groups[0].optimizer).lr, 0.1);
   EXPECT_EQ(std::get<AdamW>(decoded->groups[0].optimizer).eps, 1e-300);
@@ -66,8 +72,25 @@ TEST(StateDescription, WhatCannotBeIsRefusedWithTheFile) {
   EXPECT_EQ(with("/version", 2).status().code(), Code::kUnimplemented);
 }
 
+TEST(StateDescription, NamesThatAreNotUtf8AreRefused) {
+  const auto refusal = [](StateDescription description) {
+    const Status status = encode(description).status();
+    EXPECT_EQ(status.code(), Code::kDataLoss);
+    return status.message();
+  };
+  StateDescription description = example();
+  description.groups[1].name = "b\xff";
+  EXPECT_THAT(refusal(description), HasSubstr("group \"b\xff\": not UTF-8"));
+  description = example();
+  description.parameters[0].name = "\xc3";
+  EXPECT_THAT(refusal(description), HasSubstr("parameter \"\xc3\": not UTF-8"));
+  description = example();
+  description.aliases[0].name = "\xed\xa0\x80";
+  EXPECT_THAT(refusal(description), HasSubstr("alias"));
+}
+
 TEST(StateDescription, TruncatedTextIsRefusedAtEveryLength) {
-  const formats::Metadata whole = encode(example());
+  const formats::Metadata whole = encoded(example());
   for (std::size_t length = 0; length < whole.begin()->second.size(); ++length) {
     formats::Metadata cut = whole;
     cut.begin()->second.resize(length);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,7 +19,9 @@
 namespace sluice::tools {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class TrainCommand : public ::testing::Test {
  protected:
@@ -124,6 +127,9 @@ TEST_F(TrainCommand, ResumedRunReportsWhatAnUndisturbedOneDoes) {
   const auto refused = with({});
   EXPECT_EQ(refused.status().code(), Code::kAlreadyExists) << refused.status().to_string();
   EXPECT_THAT(refused.status().message(), HasSubstr("--resume"));
+  const auto scratch = run({"--dir", drive_.path(), "--host-memory", "least"});
+  EXPECT_EQ(scratch.status().code(), Code::kAlreadyExists) << scratch.status().to_string();
+  EXPECT_THAT(scratch.status().message(), Not(HasSubstr("--resume"))) << "it needs --commit-every";
 
   const auto views = look_at_stores({drive_.path()});
   ASSERT_TRUE(views.ok());
@@ -132,6 +138,7 @@ TEST_F(TrainCommand, ResumedRunReportsWhatAnUndisturbedOneDoes) {
   ASSERT_TRUE(finished.ok()) << finished.status().to_string();
   EXPECT_EQ(finished->at("resumed_from_step"), 2);
   EXPECT_TRUE(finished->at("step_seconds").is_null()) << "nothing was left to train";
+  EXPECT_TRUE(finished->at("differences").empty()) << finished->at("differences");
   const auto half = with({"--resume-from", std::to_string(newest - 1)});
   ASSERT_TRUE(half.ok()) << half.status().to_string();
   EXPECT_EQ(half->at("resumed_from_step"), 1);
@@ -142,28 +149,97 @@ TEST_F(TrainCommand, ResumedRunReportsWhatAnUndisturbedOneDoes) {
   }
 }
 
-TEST_F(TrainCommand, InterruptedRunCommitsTheStepUnderWayAndSaysSo) {
-  const std::vector<std::string> arguments = {"train",          "--json",      "--text",           text_,
-                                              "--dir",          drive_.path(), "--steps",          "100000",
-                                              "--layers",       "1",           "--width",          "64",
-                                              "--heads",        "2",           "--context",        "16",
-                                              "--sample",       "0",           "--validate",       "0",
-                                              "--commit-every", "100000",      "--chunk-elements", "16384",
-                                              "--host-memory",  "unlimited"};
-  bool sent = false;
-  const CommandResult stopped = run_command(arguments, [&sent](pid_t process, const std::string& errors) {
-    if (sent || errors.find("loss") == std::string::npos) return;
-    sent = true;
-    kill(process, SIGINT);
-  });
-  EXPECT_EQ(stopped.exit_code, 130) << stopped.errors;
-  EXPECT_THAT(stopped.errors, HasSubstr("are in commit"));
+TEST_F(TrainCommand, SomebodysFileInARanksDirectoryIsNothingToResumeFrom) {
+  const std::vector<std::string> arguments = {"--dir", drive_.path(),   "--commit-every",
+                                              "1",     "--host-memory", "least"};
+  ASSERT_TRUE(run(arguments).ok());
   const auto views = look_at_stores({drive_.path()});
-  ASSERT_TRUE(views.ok()) << views.status().to_string();
-  ASSERT_FALSE(views->empty());
-  ASSERT_FALSE(views->front().commits.empty());
-  EXPECT_THAT(stopped.errors, HasSubstr("steps 1 to " + std::to_string(views->front().commits.back().steps) +
-                                        " are in commit"));
+  ASSERT_TRUE(views.ok());
+  std::ofstream(views->front().ranks.front().drives.front().rank.path() + "/notes.txt") << "mine";
+  const Status refused = run(arguments).status();
+  EXPECT_EQ(refused.code(), Code::kAlreadyExists) << refused.to_string();
+  EXPECT_THAT(refused.message(), HasSubstr("notes.txt"));
+  EXPECT_THAT(refused.message(), Not(HasSubstr("--resume")));
+}
+
+TEST_F(TrainCommand, ResumeOfAnotherRunIsBadUsageAndLosesNoCommit) {
+  const std::string other_text = folder_.path() + "/other";
+  std::ofstream(other_text) << std::string(10'000, 'x');
+  using Settings = std::map<std::string, std::string>;
+  const auto command = [&](const Settings& changed) {
+    Settings settings = {{"--text", text_},         {"--dir", drive_.path()}, {"--steps", "7"},
+                         {"--layers", "1"},         {"--width", "64"},        {"--heads", "2"},
+                         {"--context", "16"},       {"--sample", "0"},        {"--validate", "0"},
+                         {"--commit-every", "1"},   {"--keep-commits", "3"},  {"--chunk-elements", "16384"},
+                         {"--host-memory", "least"}};
+    for (const auto& [name, value] : changed) settings[name] = value;
+    std::vector<std::string> arguments = {"train", "--json"};
+    for (const auto& [name, value] : settings) {
+      arguments.push_back(name);
+      if (!value.empty()) arguments.push_back(value);
+    }
+    return run_command(arguments);
+  };
+  ASSERT_EQ(command({}).exit_code, 0);
+  const auto usable = [&] {
+    std::vector<std::uint64_t> steps, numbers;
+    const auto views = look_at_stores({drive_.path()});
+    EXPECT_TRUE(views.ok()) << views.status().to_string();
+    for (const CommitView& commit : views->front().commits) {
+      if (!commit.usable) continue;
+      steps.push_back(commit.steps);
+      numbers.push_back(commit.number);
+    }
+    EXPECT_THAT(steps, ElementsAre(5, 6, 7));
+    return numbers;
+  };
+  const std::vector<std::uint64_t> numbers = usable();
+  const std::string oldest = std::to_string(numbers.front());
+  for (const Settings& changed :
+       {Settings{{"--resume-from", oldest}, {"--seed", "9"}},
+        {{"--resume-from", oldest}, {"--lr", "0.5"}},
+        {{"--resume-from", oldest}, {"--steps", "8"}},
+        {{"--resume-from", oldest}, {"--text", other_text}},
+        {{"--resume-from", oldest}, {"--seed", "9"}, {"--host-memory", "unlimited"}},
+        {{"--resume", ""}, {"--seed", "9"}, {"--chunk-elements", "32768"}}}) {
+    SCOPED_TRACE(::testing::PrintToString(changed));
+    const CommandResult refused = command(changed);
+    EXPECT_EQ(refused.exit_code, 2) << refused.errors;
+    EXPECT_THAT(refused.errors, HasSubstr("committed with"));
+    EXPECT_EQ(usable(), numbers);
+  }
+
+  const CommandResult resumed = command({{"--resume", ""}});
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.errors;
+  EXPECT_EQ(resumed.json().at("resumed_from_step"), 7);
+}
+
+TEST_F(TrainCommand, InterruptedRunCommitsTheStepUnderWayAndSaysSo) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    SCOPED_TRACE(signal);
+    const ScratchDirectory drive;
+    const std::vector<std::string> arguments = {"train",          "--json",     "--text",           text_,
+                                                "--dir",          drive.path(), "--steps",          "100000",
+                                                "--layers",       "1",          "--width",          "64",
+                                                "--heads",        "2",          "--context",        "16",
+                                                "--sample",       "0",          "--validate",       "0",
+                                                "--commit-every", "100000",     "--chunk-elements", "16384",
+                                                "--host-memory",  "unlimited"};
+    bool sent = false;
+    const CommandResult stopped = run_command(arguments, [&](pid_t process, const std::string& errors) {
+      if (sent || errors.find("loss") == std::string::npos) return;
+      sent = true;
+      kill(process, signal);
+    });
+    EXPECT_EQ(stopped.exit_code, 128 + signal) << stopped.errors;
+    const auto views = look_at_stores({drive.path()});
+    ASSERT_TRUE(views.ok()) << views.status().to_string();
+    ASSERT_FALSE(views->empty());
+    ASSERT_FALSE(views->front().commits.empty());
+    EXPECT_THAT(
+        stopped.errors,
+        HasSubstr("steps 1 to " + std::to_string(views->front().commits.back().steps) + " are in commit"));
+  }
 }
 
 }  // namespace
