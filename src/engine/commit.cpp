@@ -53,7 +53,7 @@ Result<std::shared_ptr<CommitState>> Core::commit(std::span<const std::byte> use
 }
 
 void Core::conclude_commit(const std::shared_ptr<CommitState>& commit, const CommitResult& result) {
-  Status status = result.status.with_context(fmt::format("commit {}", commit->number));
+  Status status = result.status.with_context(fmt::format("commit {}", result.identity.number));
   const bool broken = result.outcome == CommitOutcome::kBroken;
   {
     std::lock_guard lock(mutex_);

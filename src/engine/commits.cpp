@@ -56,15 +56,28 @@ std::uint64_t Commits::begin(Request request, std::function<void(CommitResult)> 
     record_.groups.push_back({group.options.name, group.options.optimizer});
   for (const Tensor& tensor : state_.registry.tensors()) record_.step_counts.push_back(tensor.step_count);
   for (std::uint32_t chunk = 0; chunk < state_.chunks.size(); ++chunk) {
-    if (state_.chunks[chunk].changed) {
-      to_save_.push_back(chunk);
-      saving_[chunk] = true;
-    } else {
+    if (state_.chunks[chunk].changed)
+      plan_save(chunk);
+    else
       take_stored(chunk);
-    }
   }
   save_more();
   return number;
+}
+
+// Every save has its slot before anything that goes on beside the commit can take one: chunks of a class share theirs,
+// and a step that finds none waits for the commit, which must not wait for the step.
+void Commits::plan_save(std::uint32_t chunk) {
+  // What its slot holds is outdated: unless a commit names it, it is as good as free.
+  Chunk& of = state_.chunks[chunk];
+  if (of.current && !state_.store->slot_shared(chunk, *of.current)) {
+    state_.store->release_slot(chunk, *of.current);
+    of.current.reset();
+  }
+  const Result<io::Place> slot = take_slot(chunk, InPlace::kNo);
+  if (!slot.ok()) return drop(slot.status());
+  to_save_.push_back({chunk, *slot});
+  saving_[chunk] = true;
 }
 
 void Commits::take_stored(std::uint32_t chunk) {
@@ -83,34 +96,28 @@ void Commits::drop(Status cause) {
 
 void Commits::save_more() {
   while (result_.status.ok() && !to_save_.empty() && saves_ < kSavesAtOnce) {
-    const std::uint32_t chunk = to_save_.front();
+    const Save next = to_save_.front();
     to_save_.pop_front();
     ++saves_;
-    save(chunk);
+    save(next);
   }
   if (saves_ > 0) return;
   if (result_.status.ok()) return flush_state();
-  for (std::uint32_t chunk : std::exchange(to_save_, {})) saved(chunk, result_.status);
+  for (const Save& given_up : std::exchange(to_save_, {})) {
+    state_.store->release_slot(given_up.chunk, given_up.slot);
+    saved(given_up.chunk, result_.status);
+  }
   exchange();
 }
 
-void Commits::save(std::uint32_t chunk) {
-  // What its slot holds is outdated: unless a commit names it, it is as good as free.
-  Chunk& of = state_.chunks[chunk];
-  if (of.current && !state_.store->slot_shared(chunk, *of.current)) {
-    state_.store->release_slot(chunk, *of.current);
-    of.current.reset();
-  }
-  const Result<io::Place> slot = take_slot(chunk, InPlace::kNo);
-  if (!slot.ok()) {
-    --saves_;
-    return saved(chunk, slot.status());
-  }
+void Commits::save(const Save& next) {
+  const std::uint32_t chunk = next.chunk;
   const PlaneRange all{0, state_.class_of(chunk).planes.size()};
-  hash_planes(state_, chunk, all, of.resident, [this, chunk, slot = *slot](const PlaneChecksums& checksums) {
-    record_.chunks[chunk].checksums = checksums;
-    write_saved(chunk, slot);
-  });
+  hash_planes(state_, chunk, all, state_.chunks[chunk].resident,
+              [this, chunk, slot = next.slot](const PlaneChecksums& checksums) {
+                record_.chunks[chunk].checksums = checksums;
+                write_saved(chunk, slot);
+              });
 }
 
 void Commits::write_saved(std::uint32_t chunk, io::Place slot) {

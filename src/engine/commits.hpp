@@ -88,7 +88,13 @@ class Commits {
   /// Makes the commit in flight fail, unless it has failed already or `cause` is ok.
   void drop(Status cause);
   void save_more();
-  void save(std::uint32_t chunk);
+  /// A record in memory and the slot that it goes to.
+  struct Save {
+    std::uint32_t chunk = 0;
+    io::Place slot;
+  };
+  void plan_save(std::uint32_t chunk);
+  void save(const Save& next);
   void write_saved(std::uint32_t chunk, io::Place slot);
   void saved(std::uint32_t chunk, Status status);
   void flush_state();
@@ -130,7 +136,7 @@ class Commits {
   CommitResult result_;
   std::uint32_t place_ = 0;
   std::int64_t begin_ns_ = 0;
-  std::deque<std::uint32_t> to_save_;
+  std::deque<Save> to_save_;
   std::vector<bool> saving_;    // by chunk: has still to be written
   std::vector<bool> retained_;  // by chunk: a reference is held on its slot
   std::uint32_t saves_ = 0;     // under way

@@ -105,22 +105,17 @@ class RanksTest : public testing::Test {
   }
 
   void on_unsealed(std::uint32_t world, const std::function<void(Rank&)>& body) {
-    const auto communicators = make_in_process_communicators(world);
+    auto communicators = make_in_process_communicators(world);
     ASSERT_THAT(communicators, IsOk());
     std::vector<std::thread> threads;
     for (std::uint32_t r = 0; r < world; ++r)
       threads.emplace_back([&, r] {
         Rank rank{.rank = r, .world = world, .engine = {}, .parameters = {}};
         engine::Parts parts;
-        parts.open_backend = [&rank](const io::BackendOptions& options) -> Result<io::SelectedBackend> {
-          Result<io::SelectedBackend> real = io::open_backend(options);
-          if (!real.ok()) return real;
-          auto drive = std::make_unique<FaultyDrive>(std::move(real->backend));
-          rank.drive = drive.get();
-          real->backend = std::move(drive);
-          return real;
-        };
-        auto made = engine::Access::create(options_for(r), *make_host_device(), (*communicators)[r], parts);
+        parts.open_backend = [&](const io::BackendOptions& options) { return open_backend(rank, options); };
+        // The rank's engine alone holds it: when that is gone the peers hear of it.
+        auto made = engine::Access::create(options_for(r), *make_host_device(),
+                                           std::move((*communicators)[r]), parts);
         ASSERT_THAT(made, IsOk());
         rank.engine = std::move(made).value();
         body(rank);
@@ -129,6 +124,14 @@ class RanksTest : public testing::Test {
   }
 
   virtual EngineOptions options_for(std::uint32_t) { return options_; }
+  virtual Result<io::SelectedBackend> open_backend(Rank& rank, const io::BackendOptions& options) {
+    Result<io::SelectedBackend> real = io::open_backend(options);
+    if (!real.ok()) return real;
+    auto drive = std::make_unique<FaultyDrive>(std::move(real->backend));
+    rank.drive = drive.get();
+    real->backend = std::move(drive);
+    return real;
+  }
 
   std::vector<ParameterId> add_all(Engine& engine) const {
     std::vector<ParameterId> parameters;
