@@ -72,9 +72,6 @@ struct RecoveryOptions {
 /// The value of a budget that is limited by the machine alone.
 inline constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
 
-/// The most commits that a store keeps.
-inline constexpr std::uint32_t kKeepCommitsMax = 15;
-
 struct EngineOptions {
   std::vector<std::string> directories = {};  ///< one a drive; none: no NVMe tier
   std::uint64_t host_budget_bytes = 0;  ///< pinned host memory; 0 is refused; kUnlimited: all the state needs

@@ -89,6 +89,9 @@ enum class View : std::uint8_t {
   kCount,    ///< the parameter's step count: one u64 (DType::kU64), Range{0, 1}
 };
 
+/// The most commits that a store keeps.
+inline constexpr std::uint32_t kKeepCommitsMax = 15;
+
 /// What seal() does with a store that an earlier run left in the directories.
 enum class OnExisting : std::uint8_t {
   kRecover,         ///< go on from its newest commit; a scratch store whose lock is free is replaced

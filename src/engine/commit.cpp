@@ -20,7 +20,8 @@ Result<std::shared_ptr<CommitState>> Core::commit(std::span<const std::byte> use
   if (options_.keep_commits == 0)
     return Status(Code::kFailedPrecondition, "commit() with keep_commits = 0: the store is scratch");
   const std::int64_t begin_ns = parts_.now_ns();
-  auto state = std::make_shared<CommitState>(CommitState{.core = weak_from_this()});
+  auto state = std::make_shared<CommitState>();
+  state->core = weak_from_this();
   {
     std::lock_guard no_access(access_mutex_);
     Status refusal = between_passes();

@@ -30,9 +30,9 @@ Status check(const EngineOptions& options) {
   if (options.directories.empty() && options.keep_commits != 0)
     return refuse("keep_commits", std::to_string(options.keep_commits),
                   "0 without directories: there is nowhere to keep a commit");
-  if (options.keep_commits > store::kKeepCommitsMax)
+  if (options.keep_commits > kKeepCommitsMax)
     return refuse("keep_commits", std::to_string(options.keep_commits),
-                  fmt::format("0..{}", store::kKeepCommitsMax));
+                  fmt::format("0..{}", kKeepCommitsMax));
   if (options.max_user_bytes > kMaxUserBytes)
     return refuse("max_user_bytes", std::to_string(options.max_user_bytes), "up to 1 GiB");
   if (options.recover_commit != 0 && (options.keep_commits == 0 || options.existing != OnExisting::kRecover))

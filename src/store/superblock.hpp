@@ -14,9 +14,6 @@ namespace sluice::store {
 inline constexpr std::size_t kSuperblockBytes = 512;
 inline constexpr std::uint32_t kFormatVersion = 2;
 
-/// The most commits that a store keeps.
-inline constexpr std::uint32_t kKeepCommitsMax = 15;
-
 using VolumeId = std::array<std::byte, 16>;
 using SuperblockBytes = std::array<std::byte, kSuperblockBytes>;
 
