@@ -226,7 +226,6 @@ class Core : public std::enable_shared_from_this<Core> {
   Status open_source();
   /// Asks the trainer, and the options, about what would be gone on from.
   Status check_recovered();
-  Status agree_on_steps() const;
   Status remove_stores(std::vector<store::ExistingRank>& stores);
   Status make_store();
   /// A transfer before the loop turns. Blocks: until it is over.

@@ -132,20 +132,6 @@ Result<bool> Core::all_can_go_on_in_place() const {
   return std::ranges::find(in_place, std::byte{0}) == in_place.end();
 }
 
-Status Core::agree_on_steps() const {
-  std::vector<std::uint64_t> steps(communicator_->world());
-  steps[communicator_->rank()] = recovery_->steps;
-  const GatheredShards shards{reinterpret_cast<std::byte*>(steps.data()), sizeof(std::uint64_t)};
-  SLUICE_RETURN_IF_ERROR(communicator_->all_gather({&shards, 1}));
-  for (std::uint32_t rank = 0; rank < steps.size(); ++rank)
-    if (steps[rank] != recovery_->steps)
-      return Status(
-          Code::kDataLoss,
-          fmt::format("commit {} of rank {} is of step {}, of rank {} of step {}: they are not one",
-                      recovery_->choice->commit, rank, steps[rank], communicator_->rank(), recovery_->steps));
-  return {};
-}
-
 Status Core::go_on_in_place() {
   const Turn turn(*recovery_, communicator_->world());
   SLUICE_RETURN_IF_ERROR(turn.status());
@@ -247,7 +233,6 @@ Status Core::open_store(SealReport& report) {
     SLUICE_ASSIGN_OR_RETURN(in_place, all_can_go_on_in_place());
     SLUICE_RETURN_IF_ERROR(agree(*communicator_, in_place ? go_on_in_place() : open_source()));
     SLUICE_RETURN_IF_ERROR(agree(*communicator_, check_recovered()));
-    SLUICE_RETURN_IF_ERROR(agree_on_steps());
   }
   // Nothing of any store was changed so far.
   SLUICE_RETURN_IF_ERROR(agree(*communicator_, remove_stores(recovery_->idle)));
