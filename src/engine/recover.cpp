@@ -151,6 +151,21 @@ Status Core::go_on_in_place() {
   return {};
 }
 
+// What ranks of communicators of their own hold goes from each old rank to the new one of its number.
+Status Core::check_held_apart() const {
+  const store::StoreReader& reader = *recovery_->reader;
+  if (recovery_->choice->world <= communicator_->world()) return {};
+  for (const std::optional<std::uint32_t> parameter : recovery_->source.parameters)
+    if (parameter && reader.held_apart(*parameter))
+      return Status(
+          Code::kFailedPrecondition,
+          fmt::format("'{}': {} ranks with communicators of their own may hold it differently, of which "
+                      "{} would be lost in a world of {}",
+                      reader.parameters()[*parameter].name, recovery_->choice->world,
+                      recovery_->choice->world - communicator_->world(), communicator_->world()));
+  return {};
+}
+
 Status Core::open_source() {
   const store::Choice& choice = *recovery_->choice;
   SLUICE_ASSIGN_OR_RETURN(std::vector<store::ExistingRank> found,
@@ -163,6 +178,7 @@ Status Core::open_source() {
                                                                       .near_rank = communicator_->rank()}));
   store::StoreReader& reader = *recovery_->reader;
   SLUICE_ASSIGN_OR_RETURN(recovery_->source, match(state_.registry, reader, options_.recovery));
+  SLUICE_RETURN_IF_ERROR(check_held_apart());
   first_values_.recovered.assign(state_.registry.tensors().size(), false);
   for (std::uint32_t tensor = 0; tensor < first_values_.recovered.size(); ++tensor) {
     const std::optional<std::uint32_t> parameter = recovery_->source.parameters[tensor];
