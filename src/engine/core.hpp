@@ -224,9 +224,9 @@ class Core : public std::enable_shared_from_this<Core> {
   Result<bool> all_can_go_on_in_place() const;
   Status go_on_in_place();
   Status open_source();
+  Status check_held_apart() const;
   /// Asks the trainer, and the options, about what would be gone on from.
   Status check_recovered();
-  Status agree_on_steps() const;
   Status remove_stores(std::vector<store::ExistingRank>& stores);
   Status make_store();
   /// A transfer before the loop turns. Blocks: until it is over.

@@ -132,20 +132,6 @@ Result<bool> Core::all_can_go_on_in_place() const {
   return std::ranges::find(in_place, std::byte{0}) == in_place.end();
 }
 
-Status Core::agree_on_steps() const {
-  std::vector<std::uint64_t> steps(communicator_->world());
-  steps[communicator_->rank()] = recovery_->steps;
-  const GatheredShards shards{reinterpret_cast<std::byte*>(steps.data()), sizeof(std::uint64_t)};
-  SLUICE_RETURN_IF_ERROR(communicator_->all_gather({&shards, 1}));
-  for (std::uint32_t rank = 0; rank < steps.size(); ++rank)
-    if (steps[rank] != recovery_->steps)
-      return Status(
-          Code::kDataLoss,
-          fmt::format("commit {} of rank {} is of step {}, of rank {} of step {}: they are not one",
-                      recovery_->choice->commit, rank, steps[rank], communicator_->rank(), recovery_->steps));
-  return {};
-}
-
 Status Core::go_on_in_place() {
   const Turn turn(*recovery_, communicator_->world());
   SLUICE_RETURN_IF_ERROR(turn.status());
@@ -165,6 +151,21 @@ Status Core::go_on_in_place() {
   return {};
 }
 
+// What ranks of communicators of their own hold goes from each old rank to the new one of its number.
+Status Core::check_held_apart() const {
+  const store::StoreReader& reader = *recovery_->reader;
+  if (recovery_->choice->world <= communicator_->world()) return {};
+  for (const std::optional<std::uint32_t> parameter : recovery_->source.parameters)
+    if (parameter && reader.held_apart(*parameter))
+      return Status(
+          Code::kFailedPrecondition,
+          fmt::format("'{}': {} ranks with communicators of their own may hold it differently, of which "
+                      "{} would be lost in a world of {}",
+                      reader.parameters()[*parameter].name, recovery_->choice->world,
+                      recovery_->choice->world - communicator_->world(), communicator_->world()));
+  return {};
+}
+
 Status Core::open_source() {
   const store::Choice& choice = *recovery_->choice;
   SLUICE_ASSIGN_OR_RETURN(std::vector<store::ExistingRank> found,
@@ -177,6 +178,7 @@ Status Core::open_source() {
                                                                       .near_rank = communicator_->rank()}));
   store::StoreReader& reader = *recovery_->reader;
   SLUICE_ASSIGN_OR_RETURN(recovery_->source, match(state_.registry, reader, options_.recovery));
+  SLUICE_RETURN_IF_ERROR(check_held_apart());
   first_values_.recovered.assign(state_.registry.tensors().size(), false);
   for (std::uint32_t tensor = 0; tensor < first_values_.recovered.size(); ++tensor) {
     const std::optional<std::uint32_t> parameter = recovery_->source.parameters[tensor];
@@ -247,7 +249,6 @@ Status Core::open_store(SealReport& report) {
     SLUICE_ASSIGN_OR_RETURN(in_place, all_can_go_on_in_place());
     SLUICE_RETURN_IF_ERROR(agree(*communicator_, in_place ? go_on_in_place() : open_source()));
     SLUICE_RETURN_IF_ERROR(agree(*communicator_, check_recovered()));
-    SLUICE_RETURN_IF_ERROR(agree_on_steps());
   }
   // Nothing of any store was changed so far.
   SLUICE_RETURN_IF_ERROR(agree(*communicator_, remove_stores(recovery_->idle)));

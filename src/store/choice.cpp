@@ -31,8 +31,11 @@ std::span<const std::uint64_t> commits_of(const RankSummary& rank) {
   return std::span(rank.commits).first(std::min<std::size_t>(rank.held, rank.commits.size()));
 }
 
-bool holds(const RankSummary& rank, std::uint64_t commit) {
-  return std::ranges::binary_search(commits_of(rank), commit);
+bool holds(const RankSummary& rank, std::uint64_t commit, std::uint64_t steps) {
+  const std::span<const std::uint64_t> commits = commits_of(rank);
+  const auto at = std::ranges::lower_bound(commits, commit);
+  return at != commits.end() && *at == commit &&
+         rank.steps[static_cast<std::size_t>(at - commits.begin())] == steps;
 }
 
 void add(Candidate& candidate, const RankSummary& rank) {
@@ -62,11 +65,13 @@ bool all_there(const Candidate& candidate) {
 
 std::vector<std::uint64_t> usable_of(const Candidate& candidate) {
   if (!all_there(candidate)) return {};
-  const std::span<const std::uint64_t> first = commits_of(candidate.ranks.begin()->second);
+  const RankSummary& first = candidate.ranks.begin()->second;
   std::vector<std::uint64_t> common;
-  std::ranges::copy_if(first, std::back_inserter(common), [&](std::uint64_t commit) {
-    return std::ranges::all_of(candidate.ranks, [&](const auto& rank) { return holds(rank.second, commit); });
-  });
+  for (std::size_t i = 0; i < commits_of(first).size(); ++i)
+    if (std::ranges::all_of(candidate.ranks, [&](const auto& rank) {
+          return holds(rank.second, first.commits[i], first.steps[i]);
+        }))
+      common.push_back(first.commits[i]);
   const std::size_t surplus = common.size() - std::min<std::size_t>(common.size(), candidate.keep_commits);
   common.erase(common.begin(), common.begin() + static_cast<std::ptrdiff_t>(surplus));
   return common;

@@ -26,6 +26,7 @@ struct RankSummary {
   std::uint32_t missing_drive = 0;                           ///< the first one; `drives` if none is
   std::uint32_t held = 0;                                    ///< of `commits`
   std::array<std::uint64_t, kKeepCommitsMax + 1> commits{};  ///< numbers, ascending; the newest ones
+  std::array<std::uint64_t, kKeepCommitsMax + 1> steps{};    ///< finished ones of each
 };
 static_assert(std::has_unique_object_representations_v<RankSummary>,
               "bytes without a meaning are not exchanged");
@@ -39,8 +40,8 @@ struct Choice {
   std::vector<std::uint64_t> kept = {};  ///< numbers that stay usable, ascending, `commit` the last
 };
 
-/// The store of which every rank of its world holds a commit in common, and there the newest such commit, or
-/// `wanted`. Usable are the newest keep_commits of those in common: an older one's slots may have been given
+/// The store of which every rank of its world holds a commit in common (the same number after the same steps: ranks
+/// that fell out of step may have written one number twice), and there the newest such commit, or `wanted`. Usable are the newest keep_commits of those in common: an older one's slots may have been given
 /// out again. A store was made from another if it names that as its parent and has the greater generation; of
 /// such a pair the one that was made is chosen once it has a usable commit. Beside the chosen store there may
 /// be the one that it was made from, whole or what an unfinished removal left of it, and one made from it

@@ -264,7 +264,9 @@ RankSummary summarize(const ExistingRank& rank) {
   const std::size_t held = std::min(rank.commits.size(), summary.commits.size());
   summary.held = static_cast<std::uint32_t>(held);
   for (std::size_t i = 0; i < held; ++i) {
-    summary.commits[i] = rank.commits[rank.commits.size() - held + i].record.number;
+    const CommitRecord& record = rank.commits[rank.commits.size() - held + i].record;
+    summary.commits[i] = record.number;
+    summary.steps[i] = record.steps;
   }
   return summary;
 }

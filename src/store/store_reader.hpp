@@ -70,6 +70,9 @@ class StoreReader {
   /// Index in parameters(), by the parameter's name or a name that is tied to it.
   std::optional<std::uint32_t> find(const std::string& name) const;
 
+  /// Whether ranks may hold the parameter's elements differently: groups with communicators of their own.
+  bool held_apart(std::uint32_t parameter) const { return table_.holders[parameter].rank_by_shard.empty(); }
+
   /// Elements of one plane, as they are stored.
   /// Shape: target holds range.count * bytes of the plane's dtype. Requires: the parameter has the plane.
   /// Errors: kDataLoss or kIoError naming parameter, range and plane; kInvalidArgument for a range beyond the

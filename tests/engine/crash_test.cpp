@@ -149,7 +149,9 @@ class StoreLife {
     // The drive may have stopped, or a fault struck, while the state was read.
     const bool unread =
         differs.find("IoError") != std::string::npos && (crashed_ || house_->backend->faults().hits() > 0);
-    if (!unread) EXPECT_EQ(differs, "");
+    if (!unread) {
+      EXPECT_EQ(differs, "");
+    }
   }
 
   /// One engine's life. Every call may fail once the drive is gone or a fault has struck.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "engine/small_engine.hpp"
 #include "support/child.hpp"
 
@@ -125,6 +127,7 @@ std::string call_everything(Engine& engine, Pass& pass, ParameterId parameter) {
       {"read", engine.read(parameter, View::kMaster, {0, 4}, values.data(), DType::kF32)},
       {"write", engine.write(parameter, View::kMaster, {0, 4}, values.data(), DType::kF32)},
       {"update_group", engine.update_group({0}, AdamW{})},
+      {"commit", engine.commit({}, CommitMode::kWait).status()},
       {"fetch", pass.fetch(std::vector{parameter}).status()},
       {"add_gradient", pass.add_gradient(parameter, Gradient::f32(values.data()))},
       {"no_more_gradients", pass.no_more_gradients(parameter)},
@@ -180,6 +183,55 @@ TEST(LifetimeInAChild, EveryCallIsForkedDestructorsDoNothingAndTheParentGoesOn) 
   EXPECT_THAT(moments, testing::Each(2));
   EXPECT_THAT(engine->close(), IsOk());
   EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+}
+
+TEST(LifetimeInAChild, CommitsAreTheParents) {
+  const sim::TemporaryDirectory directory;
+  EngineOptions options{.directories = {directory.path()},
+                        .host_budget_bytes = kUnlimited,
+                        .device_budget_bytes = kUnlimited,
+                        .chunk_elements = 16 << 10,
+                        .keep_commits = 1,
+                        .threads = 1};
+  const std::uint64_t elements = 5 * (16 << 10);
+  ParameterId it;
+  const auto open = [&](std::optional<Recovered>& recovered) {
+    auto made = Engine::create(options, *make_host_device(), make_single_communicator());
+    EXPECT_THAT(made, IsOk());
+    std::unique_ptr<Engine> engine = std::move(made).value();
+    const GroupId group = *engine->add_group({.optimizer = sim::kShowsGradient});
+    it = *engine->add_parameter({.name = "it", .shape = {dim(elements)}, .group = group});
+    const Result<SealReport> report = engine->seal();
+    EXPECT_THAT(report, IsOk());
+    if (report.ok()) recovered = report->recovered;
+    return engine;
+  };
+  std::optional<Recovered> recovered;
+  std::unique_ptr<Engine> engine = open(recovered);
+  const std::vector<float> values(elements, 2);
+  ASSERT_THAT(engine->write(it, View::kMaster, {0, elements}, values.data(), DType::kF32), IsOk());
+  const Result<CommitTicket> ticket = engine->commit();
+  ASSERT_THAT(ticket, IsOk());
+
+  const std::string answer = sim::in_child([&]() -> std::string {
+    if (const Status waited = ticket->wait(); waited.code() != Code::kForked)
+      return "wait: " + waited.to_string();
+    if (!ticket->done()) return "a child has nothing to wait for";
+    if (const Status committed = engine->commit().status(); committed.code() != Code::kForked)
+      return "commit: " + committed.to_string();
+    engine.reset();
+    return "forked";
+  });
+  EXPECT_EQ(answer, "forked");
+
+  EXPECT_THAT(ticket->wait(), IsOk());
+  EXPECT_THAT(engine->close(), IsOk());
+  engine = open(recovered);
+  ASSERT_TRUE(recovered.has_value());
+  EXPECT_EQ(recovered->commit, 1U);
+  std::vector<float> masters(elements);
+  ASSERT_THAT(engine->read(it, View::kMaster, {0, elements}, masters.data(), DType::kF32), IsOk());
+  EXPECT_EQ(masters, values);
 }
 
 }  // namespace

@@ -72,6 +72,14 @@ TEST(ChooseStore, NewestCommitThatAllRanksHoldIsChosen) {
   EXPECT_THAT(choice->kept, ElementsAre(3u, 4u));
 }
 
+TEST(ChooseStore, ANumberThatRanksUsedForDifferentStepsIsNoCommitOfAll) {
+  std::vector<RankSummary> ranks{rank(kOld, 0, {3, 4}), rank(kOld, 1, {3, 4})};
+  ranks[0].steps = {10, 11};
+  ranks[1].steps = {10, 12};
+  EXPECT_EQ(chosen(ranks)->commit, 3U);
+  ranks[1].steps[0] = 9;
+  EXPECT_EQ(refusal(ranks).code(), Code::kDataLoss);
+}
 TEST(ChooseStore, CommitCountsBeforeTheFlagDoes) {
   EXPECT_EQ(chosen({rank(kOld, 0, {1}, 0), rank(kOld, 1, {1}, 0)})->commit, 1u);
 }
