@@ -84,7 +84,9 @@ TEST_F(RankCommitsTest, ThatOneRankCannotWriteAreDroppedOnAllOfThem) {
       rank.drive->faults().add({.op = io::Op::kWrite, .error = ENOSPC, .skip = 0, .count = 1});
     const Result<CommitTicket> ticket = rank.engine->commit(user_bytes(rank.rank, 2));
     ASSERT_THAT(ticket, IsOk());
-    if (rank.rank == 2) EXPECT_THAT(ticket->wait(), Fails(Code::kAborted, HasSubstr("rank 1")));
+    if (rank.rank == 2) {
+      EXPECT_THAT(ticket->wait(), Fails(Code::kAborted, HasSubstr("rank 1")));
+    }
     // Each rank hears of it in the same call, whether it has waited or not.
     EXPECT_THAT(
         rank.engine->commit(user_bytes(rank.rank, 3)),
