@@ -315,11 +315,12 @@ TEST_F(CommitTest, AStoreWithCommitsIsNeverReplacedByOneThatDoesNotGoOn) {
   commit();
   const auto expected = state(it);
   ASSERT_THAT(engine->close(), IsOk());
-  const auto refused = [&](std::uint32_t keep_commits, OnExisting existing) {
+  const auto refused = [&](std::uint32_t keep_commits, OnExisting existing,
+                           std::uint64_t host_budget_bytes) {
     EngineOptions asked = options;
     asked.keep_commits = keep_commits;
     asked.existing = existing;
-    asked.host_budget_bytes = report.least_host_bytes;  // with state on the drive
+    asked.host_budget_bytes = host_budget_bytes;
     std::swap(asked, options);
     make();
     (void)add("it", {dim(kElements)}, {.name = "trained", .optimizer = kShowsGradient});
@@ -328,10 +329,13 @@ TEST_F(CommitTest, AStoreWithCommitsIsNeverReplacedByOneThatDoesNotGoOn) {
     engine.reset();
     std::swap(asked, options);
   };
-  refused(0, OnExisting::kRecover);
-  refused(0, OnExisting::kReplaceScratch);
-  refused(1, OnExisting::kReplaceScratch);
-  refused(1, OnExisting::kRefuse);
+  // With state on the drive, and with all of it in memory.
+  for (const std::uint64_t host_budget_bytes : {report.least_host_bytes, kUnlimited}) {
+    refused(0, OnExisting::kRecover, host_budget_bytes);
+    refused(0, OnExisting::kReplaceScratch, host_budget_bytes);
+    refused(1, OnExisting::kReplaceScratch, host_budget_bytes);
+    refused(1, OnExisting::kRefuse, host_budget_bytes);
+  }
   open();
   EXPECT_EQ(state(it), expected);
 }

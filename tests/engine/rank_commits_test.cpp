@@ -73,6 +73,30 @@ TEST_F(RankCommitsTest, EveryWorldKeepsEveryBit) {
   }
 }
 
+TEST_F(RankCommitsTest, RanksThatOwnNothingTakePart) {
+  tensors_ = {{"small", 10}};
+  Whole expected = make_whole(), whole = make_whole();
+  std::mutex mutex;
+  on_ranks(3, [&](Rank& rank) {
+    train(rank, 1);
+    EXPECT_THAT(rank.engine->commit(user_bytes(rank.rank, 1), CommitMode::kWait), IsOk());
+    std::lock_guard lock(mutex);
+    rank.read_into(expected, tensors_);
+  });
+  for (const std::uint32_t world : {3U, 1U, 2U}) {
+    on_unsealed(world, [&](Rank& rank) {
+      rank.parameters = add_all(*rank.engine);
+      const Result<SealReport> report = rank.engine->seal();
+      ASSERT_THAT(report, IsOk());
+      ASSERT_TRUE(report->recovered.has_value());
+      EXPECT_EQ(report->recovered->user_bytes, user_bytes(rank.rank, 1));
+      std::lock_guard lock(mutex);
+      rank.read_into(whole, tensors_);
+    });
+    EXPECT_EQ(whole, expected) << "world " << world;
+  }
+}
+
 TEST_F(RankCommitsTest, ThatOneRankCannotWriteAreDroppedOnAllOfThem) {
   Whole expected = make_whole();
   std::mutex mutex;
