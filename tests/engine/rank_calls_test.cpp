@@ -90,7 +90,7 @@ TEST_F(RankCallsTest, ARankThatIsDestroyedWithItsCommitInFlightTakesPartToTheEnd
 
 TEST_F(RankCallsTest, ARankThatBrokeAloneFailsTheOthersCommits) {
   for (const bool in_flight : {false, true}) {
-    std::barrier begun(2), broken(2);
+    std::barrier begun(2), broken(2), heard(2);
     after_a_commit(2, [&](Rank& rank) {
       CommitTicket ticket;
       if (rank.rank == 0 && in_flight) ticket = begin_commit(rank);
@@ -106,6 +106,7 @@ TEST_F(RankCallsTest, ARankThatBrokeAloneFailsTheOthersCommits) {
         EXPECT_THAT(rank.engine->commit({}, CommitMode::kWait),
                     Fails(rank.rank == 1 ? Code::kIoError : Code::kUnavailable, HasSubstr("")));
       }
+      heard.arrive_and_wait();  // before the broken one is destroyed, which would be heard too
     });
     EXPECT_EQ(state(2), committed_);
     std::filesystem::remove_all(directory_.path());
