@@ -14,6 +14,10 @@ Status Core::take_unreported() {
   return failed ? *failed->outcome : Status();
 }
 
+Status Core::await_commits() {
+  return loop().call([&](Ticket& ticket) { running_->commits->after([&] { loop().complete(ticket, {}); }); });
+}
+
 Result<std::shared_ptr<CommitState>> Core::commit(std::span<const std::byte> user_bytes, CommitMode mode) {
   const Call call(*this, Need::kSealed);
   if (!call.ok()) return call.status();
@@ -31,8 +35,7 @@ Result<std::shared_ptr<CommitState>> Core::commit(std::span<const std::byte> use
                                                      user_bytes.size(), options_.max_user_bytes));
     // With several ranks a refused commit takes part, so that the others hear of it.
     if (!refusal.ok() && communicator_->world() == 1) return refusal;
-    SLUICE_RETURN_IF_ERROR(
-        loop().call([&](Ticket& ticket) { running_->commits->after([&] { loop().complete(ticket, {}); }); }));
+    SLUICE_RETURN_IF_ERROR(await_commits());
     {
       std::lock_guard lock(mutex_);
       if (const auto failed = std::exchange(unreported_, nullptr)) return *failed->outcome;
@@ -70,9 +73,7 @@ void Core::conclude_commit(const std::shared_ptr<CommitState>& commit, const Com
 Status Core::wait(const std::shared_ptr<CommitState>& commit) {
   if (forked()) return Status(Code::kForked, "this engine belongs to the parent process");
   // A commit is concluded whatever becomes of the engine: close() waits for it too.
-  if (parts_.loop == LoopMode::kInline && !done(*commit))
-    SLUICE_RETURN_IF_ERROR(
-        loop().call([&](Ticket& ticket) { running_->commits->after([&] { loop().complete(ticket, {}); }); }));
+  if (parts_.loop == LoopMode::kInline && !done(*commit)) SLUICE_RETURN_IF_ERROR(await_commits());
   std::unique_lock lock(mutex_);
   commits_concluded_.wait(lock, [&] { return commit->outcome.has_value(); });
   if (unreported_ == commit && communicator_->world() == 1) unreported_.reset();

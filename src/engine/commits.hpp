@@ -49,7 +49,6 @@ class Commits {
   };
   /// Begins a commit of the state as it is. Requires: none is in flight. Returns: its number.
   std::uint64_t begin(Request request, std::function<void(CommitResult)> done);
-  bool in_flight() const { return in_flight_; }
   /// Calls `then` when no commit is in flight: at once, or after the one that is.
   void after(std::function<void()> then);
 

@@ -220,8 +220,11 @@ class Core : public std::enable_shared_from_this<Core> {
   Status find_stores();
   Status choose_store();
   void set_apart();
+  std::vector<std::string> differences_of(const store::ExistingRank& existing) const;
   bool can_go_on_in_place() const;
   Result<bool> all_can_go_on_in_place() const;
+  /// Groups as they were committed, and the seed, which is in use from here on.
+  void take_settings(const std::vector<store::GroupSettings>& groups, std::uint64_t seed);
   Status go_on_in_place();
   Status open_source();
   Status check_held_apart() const;
@@ -240,6 +243,8 @@ class Core : public std::enable_shared_from_this<Core> {
 
   // commit.cpp
   Status take_unreported();
+  /// Blocks: until no commit is in flight.
+  Status await_commits();
   void conclude_commit(const std::shared_ptr<CommitState>& commit, const CommitResult& result);
 
   // passes.cpp

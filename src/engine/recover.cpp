@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
@@ -8,18 +9,6 @@
 #include "store/random.hpp"
 
 namespace sluice::engine {
-namespace {
-
-constexpr std::uint64_t kPage = 4096;
-
-std::string number_list(std::span<const std::uint64_t> numbers) {
-  std::string text;
-  for (std::uint64_t number : numbers) text += (text.empty() ? "" : ", ") + std::to_string(number);
-  return text;
-}
-
-}  // namespace
-
 store::StoreOptions Core::store_options() const {
   return {.rank = communicator_->rank(),
           .world = communicator_->world(),
@@ -80,15 +69,12 @@ Status Core::choose_store() {
   const std::optional<std::uint64_t> wanted =
       options_.recover_commit == 0 ? std::nullopt : std::optional(options_.recover_commit);
   SLUICE_ASSIGN_OR_RETURN(recovery_->choice, store::choose_store(all, wanted));
-  if (wanted && !recovery_->choice)
-    return Status(Code::kNotFound,
-                  fmt::format("recover_commit = {}: no store with a commit is there", *wanted));
   if (recovery_->choice && (options_.keep_commits == 0 || options_.existing == OnExisting::kReplaceScratch))
     return Status(
         Code::kAlreadyExists,
         fmt::format("{}: a store with commits ({}) is there; go on from it (OnExisting::kRecover with "
                     "keep_commits > 0), name another directory or remove it",
-                    options_.directories.front(), number_list(recovery_->choice->kept)));
+                    options_.directories.front(), fmt::join(recovery_->choice->kept, ", ")));
   return {};
 }
 
@@ -111,6 +97,11 @@ Status Core::remove_stores(std::vector<store::ExistingRank>& stores) {
   return {};
 }
 
+std::vector<std::string> Core::differences_of(const store::ExistingRank& existing) const {
+  return store::Store::differences(existing, store_options(),
+                                   static_cast<std::uint32_t>(options_.directories.size()));
+}
+
 bool Core::can_go_on_in_place() const {
   if (!recovery_->choice || recovery_->choice->world != communicator_->world()) return false;
   if (recovery_->mine.size() != 1) return false;
@@ -118,10 +109,7 @@ bool Core::can_go_on_in_place() const {
   const bool all_here = std::ranges::all_of(existing.drives, [&](const store::ExistingDrive& drive) {
     return std::ranges::find(options_.directories, drive.root->path()) != options_.directories.end();
   });
-  return all_here && existing.rank == communicator_->rank() &&
-         store::Store::differences(existing, store_options(),
-                                   static_cast<std::uint32_t>(options_.directories.size()))
-             .empty();
+  return all_here && existing.rank == communicator_->rank() && differences_of(existing).empty();
 }
 
 Result<bool> Core::all_can_go_on_in_place() const {
@@ -130,6 +118,13 @@ Result<bool> Core::all_can_go_on_in_place() const {
   const GatheredShards shards{in_place.data(), 1};
   SLUICE_RETURN_IF_ERROR(communicator_->all_gather({&shards, 1}));
   return std::ranges::find(in_place, std::byte{0}) == in_place.end();
+}
+
+void Core::take_settings(const std::vector<store::GroupSettings>& groups, std::uint64_t seed) {
+  Recovered& report = recovery_->report;
+  for (const store::GroupSettings& group : groups) report.groups.push_back({group.name, group.optimizer});
+  compare_settings(state_.registry, options_.seed, groups, seed, report.differences);
+  state_.seed = seed;
 }
 
 Status Core::go_on_in_place() {
@@ -144,10 +139,7 @@ Status Core::go_on_in_place() {
   recovery_->steps = record.steps;
   Recovered& report = recovery_->report;
   report.user_bytes = record.user_bytes;
-  for (const store::GroupSettings& group : record.groups)
-    report.groups.push_back({group.name, group.optimizer});
-  compare_settings(state_.registry, options_.seed, record.groups, record.seed, report.differences);
-  state_.seed = record.seed;
+  take_settings(record.groups, record.seed);
   return {};
 }
 
@@ -189,16 +181,12 @@ Status Core::open_source() {
   Recovered& report = recovery_->report;
   report.rewritten = true;
   report.user_bytes = reader.user_bytes(communicator_->rank() % choice.world);
-  for (const store::GroupSettings& group : reader.groups())
-    report.groups.push_back({group.name, group.optimizer});
   report.differences = recovery_->source.differences;
   for (const store::ExistingRank& rank : recovery_->mine)
     if (rank.rank == communicator_->rank())
-      for (std::string& difference : store::Store::differences(
-               rank, store_options(), static_cast<std::uint32_t>(options_.directories.size())))
+      for (std::string& difference : differences_of(rank))
         report.differences.push_back(std::move(difference));
-  compare_settings(state_.registry, options_.seed, reader.groups(), reader.seed(), report.differences);
-  state_.seed = reader.seed();
+  take_settings(reader.groups(), reader.seed());
   return {};
 }
 
@@ -283,15 +271,10 @@ Status Core::apply_repairs() {
   store::Store& store = *state_.store;
   const std::uint64_t grid_bytes = store.superblock().grid_bytes;
   const store::HeldCommit& chosen = store.kept().back();
-  store::RecordSize size{.chunks = chosen.record.chunks.size(),
-                         .parameters = chosen.record.step_counts.size(),
-                         .groups = chosen.record.groups.size(),
-                         .user_bytes = chosen.record.user_bytes.size()};
-  for (const store::GroupSettings& group : chosen.record.groups) size.group_name_bytes += group.name.size();
   SLUICE_ASSIGN_OR_RETURN(
       const memory::Arena arena,
       memory::Arena::create(
-          {.bytes = round_up(store::commit_record_bytes(size), std::max<std::uint64_t>(grid_bytes, kPage)),
+          {.bytes = round_up(store::commit_record_bytes(store::size_of(chosen.record)), grid_bytes),
            .purpose = "a recovered commit record"}));
   io::Transfer write;
   write.op = io::Op::kWrite;

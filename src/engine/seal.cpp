@@ -194,9 +194,9 @@ Status Core::agree_on_registry() {
     add(&tensor, sizeof tensor);
   }
   const std::array<std::uint64_t, 8> options{
-      options_.seed,          gather_options_.max_fetch_bytes, static_cast<std::uint64_t>(options_.undo),
-      options_.keep_commits,  options_.max_user_bytes,         static_cast<std::uint64_t>(options_.existing),
-      options_.recover_commit};
+      options_.seed,           gather_options_.max_fetch_bytes, static_cast<std::uint64_t>(options_.undo),
+      options_.keep_commits,   options_.max_user_bytes,         static_cast<std::uint64_t>(options_.existing),
+      options_.recover_commit, options_.directories.empty()};
   add(options.data(), sizeof options);
   std::vector<std::uint64_t> digests(communicator_->world());
   const std::uint64_t own = digests[communicator_->rank()] = hasher.digest();

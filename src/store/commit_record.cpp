@@ -27,15 +27,6 @@ constexpr std::size_t kChunkBytes = 12 + 8 * kMaxPlanes;
 
 Status damaged(std::string what) { return Status(Code::kDataLoss, "a damaged commit record: " + what); }
 
-RecordSize size_of(const CommitRecord& record) {
-  RecordSize size{.chunks = record.chunks.size(),
-                  .parameters = record.step_counts.size(),
-                  .groups = record.groups.size(),
-                  .user_bytes = record.user_bytes.size()};
-  for (const GroupSettings& group : record.groups) size.group_name_bytes += group.name.size();
-  return size;
-}
-
 /// How many of each table's entries follow the header.
 struct Counts {
   std::uint32_t groups = 0;
@@ -111,6 +102,15 @@ Result<std::span<const std::byte>> sealed_bytes(std::span<const std::byte> bytes
 }
 
 }  // namespace
+
+RecordSize size_of(const CommitRecord& record) {
+  RecordSize size{.chunks = record.chunks.size(),
+                  .parameters = record.step_counts.size(),
+                  .groups = record.groups.size(),
+                  .user_bytes = record.user_bytes.size()};
+  for (const GroupSettings& group : record.groups) size.group_name_bytes += group.name.size();
+  return size;
+}
 
 std::uint64_t commit_record_bytes(const RecordSize& size) {
   std::uint64_t total = kHeaderBytes + kChecksumBytes;

@@ -55,6 +55,8 @@ struct RecordSize {
   std::uint64_t user_bytes = 0;
 };
 
+RecordSize size_of(const CommitRecord& record);
+
 /// The bytes of an encoded record of these sizes, whatever the optimizers; unpadded. 2^64 - 1 if that
 /// overflows.
 std::uint64_t commit_record_bytes(const RecordSize& size);

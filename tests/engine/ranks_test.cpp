@@ -321,6 +321,11 @@ class OneBadOption : public RanksTest {
   std::function<void(EngineOptions&)> change_;
 };
 
+TEST_F(OneBadOption, DirectoriesOnSomeRanksAloneAreRefusedOnAll) {
+  change_ = [](EngineOptions& options) { options.directories.clear(); };
+  expect_refusal(Code::kInvalidArgument, Code::kInvalidArgument);
+}
+
 TEST_F(OneBadOption, OnOneRankMakesSealFailOnAll) {
   change_ = [](EngineOptions& options) { options.directories = {"/nowhere/at/all"}; };
   expect_refusal(Code::kNotFound, Code::kAborted);
