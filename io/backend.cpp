@@ -12,6 +12,8 @@ std::string_view op_name(Op op) {
       return "write";
     case Op::kFlush:
       return "flush";
+    case Op::kDropCache:
+      return "drop_cache";
   }
   return "?";
 }
@@ -22,8 +24,16 @@ std::int64_t steady_now_ns() {
       .count();
 }
 
+Status Backend::adopt() { return Status(); }
+
 Status Backend::register_memory(std::span<const std::span<std::byte>>) {
   return Status(Code::kUnimplemented, std::string(name()) + " has no registered memory");
 }
+
+Status Backend::register_files(std::span<const int>) {
+  return Status(Code::kUnimplemented, std::string(name()) + " has no registered files");
+}
+
+BackendUse Backend::in_use() const { return {}; }
 
 }  // namespace sluice::io

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "sluice/status.hpp"
 
@@ -13,10 +15,12 @@ namespace sluice::io {
 enum class Op : std::uint8_t {
   kRead,
   kWrite,
-  kFlush,  ///< fdatasync: what completed before the flush was submitted is durable when it succeeds
+  kFlush,      ///< fdatasync: what completed before the flush was submitted is durable when it succeeds
+  kDropCache,  ///< posix_fadvise(POSIX_FADV_DONTNEED) of a range: clean pages leave the page cache, of dirty
+               ///< ones the writing begins; moves no bytes, its result is 0
 };
 
-/// "read", "write", "flush".
+/// "read", "write", "flush", "drop_cache".
 std::string_view op_name(Op op);
 
 /// The most bytes one request may carry: Linux moves at most 0x7ffff000 in one call.
@@ -42,13 +46,23 @@ struct Request {
   void* owner = nullptr;    ///< the caller's
 };
 
+/// What a backend uses of what the kernel may offer, for reports.
+struct BackendUse {
+  std::string
+      ring;  ///< setup flags in use, "single_issuer defer_taskrun coop_taskrun cqsize"; empty: no ring
+  bool registered_memory = false;
+  bool registered_files = false;
+  std::vector<std::string> notes;  ///< what was tried and is not in use, each with the errno and the remedy
+};
+
 struct BackendLimits {
   std::uint32_t depth = 0;  ///< requests held at once, finished ones that were not reaped included
 };
 
 /// The seam to the kernel's block I/O: the ring, threads that call pread and pwrite, or a simulation.
 /// Requests may run and finish in any order, overlapping ones too.
-/// Threads: everything but wake() belongs to one thread at a time, not always the one that made the backend.
+/// Threads: everything but wake() belongs to one thread, the one that made the backend until another adopts
+/// it.
 /// Lifetime: the destructor waits for every request that is in the kernel.
 class Backend {
  public:
@@ -82,11 +96,24 @@ class Backend {
   /// Threads: any.
   virtual void wake() = 0;
 
-  /// Tells the kernel to keep these pages pinned, so that requests inside them cost less. At most once,
-  /// before any submit(). Errors: kUnimplemented where the backend has no such thing, kResourceExhausted
-  /// under a lock limit; requests then simply go on unregistered. Lifetime: the memory stays mapped as long
-  /// as the backend lives.
+  /// Gives the backend to the calling thread. Requires: no request is held. What was registered stays so.
+  /// Errors: as when the backend was made; every later request then fails with the same errno.
+  virtual Status adopt();
+
+  /// Tells the kernel to keep these pages pinned, so that requests inside them cost less. At most once.
+  /// Requires: no request is held.
+  /// Errors: kUnimplemented where the backend has no such thing, kResourceExhausted with the remedy under a
+  /// lock limit; requests then simply go on unregistered. Lifetime: the memory stays mapped as long as the
+  /// backend lives.
   virtual Status register_memory(std::span<const std::span<std::byte>> regions);
+
+  /// Tells the kernel to keep these files at hand, so that requests on them cost less. At most once.
+  /// Requires: no request is held. Errors: as register_memory().
+  /// Lifetime: they stay open as long as the backend takes requests: the number of one that is closed may come
+  /// to mean another file, and its requests would still reach the old one.
+  virtual Status register_files(std::span<const int> fds);
+
+  virtual BackendUse in_use() const;
 };
 
 }  // namespace sluice::io

@@ -53,12 +53,17 @@ struct Queue::Piece {
   std::int64_t due_ns = 0;  // while paused
 };
 
-Queue::Queue(Backend& backend, const QueueOptions& options) : backend_(backend), options_(options) {
-  options_.drives = std::max(options_.drives, 1u);
-  options_.depth = std::clamp(backend_.limits().depth / options_.drives, 1u, std::max(options_.depth, 1u));
-  options_.piece_bytes = std::clamp(options_.piece_bytes, 1u, kMaxRequestBytes);
-  lanes_.resize(options_.drives);
-  pieces_.resize(std::size_t{options_.depth} * options_.drives);
+Queue::Queue(Backend& backend, const QueueOptions& options) : backend_(backend) {
+  lanes_.resize(std::max<std::size_t>(options.drives.size(), 1));
+  const std::uint32_t share = backend_.limits().depth / static_cast<std::uint32_t>(lanes_.size());
+  std::size_t pieces = 0;
+  for (std::size_t drive = 0; drive < lanes_.size(); ++drive) {
+    const DriveSettings asked = drive < options.drives.size() ? options.drives[drive] : DriveSettings();
+    lanes_[drive].settings = {.piece_bytes = std::clamp(asked.piece_bytes, 1u, kMaxRequestBytes),
+                              .depth = std::clamp(share, 1u, std::max(asked.depth, 1u))};
+    pieces += lanes_[drive].settings.depth;
+  }
+  pieces_.resize(pieces);
   for (Piece& piece : pieces_) {
     piece.request.owner = &piece;
     free_.push(piece.request);
@@ -92,8 +97,8 @@ void Queue::submit(Transfer& transfer) {
 
 Status Queue::check(const Transfer& transfer) const {
   const auto invalid = [](std::string why) { return Status(Code::kInvalidArgument, std::move(why)); };
-  if (transfer.drive >= options_.drives) {
-    return invalid(fmt::format("transfer on drive {}: the queue has {}", transfer.drive, options_.drives));
+  if (transfer.drive >= lanes_.size()) {
+    return invalid(fmt::format("transfer on drive {}: the queue has {}", transfer.drive, lanes_.size()));
   }
   if (transfer.op != Op::kFlush && transfer.bytes == 0) return Status();
   if (transfer.file == nullptr) return invalid("transfer without a file");
@@ -149,7 +154,7 @@ void Queue::fill() {
   for (bool found = true; found;) {
     found = false;
     for (Lane& lane : lanes_) {  // one piece a drive in turn, so that each gets its share of the backend
-      Transfer* transfer = lane.pieces < options_.depth ? next_to_cut(lane) : nullptr;
+      Transfer* transfer = lane.pieces < lane.settings.depth ? next_to_cut(lane) : nullptr;
       if (transfer == nullptr) continue;
       cut(lane, *transfer);
       found = true;
@@ -186,7 +191,7 @@ Transfer* Queue::next_to_cut(Lane& lane) {
 void Queue::cut(Lane& lane, Transfer& transfer) {
   Piece& piece = *static_cast<Piece*>(free_.pop().owner);
   const std::uint64_t grid = transfer.file->grid().offset_bytes;
-  const std::uint64_t most = std::max(grid, round_down(options_.piece_bytes, grid));
+  const std::uint64_t most = std::max(grid, round_down(lane.settings.piece_bytes, grid));
   const std::uint64_t bytes = std::min(most, transfer.bytes - transfer.cut_bytes_);
   const bool flush = transfer.op == Op::kFlush;
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "io/backend.hpp"
+#include "io/drive_settings.hpp"
 #include "io/file.hpp"
 #include "io/request_list.hpp"
 #include "sluice/status.hpp"
@@ -60,10 +61,9 @@ struct TransferList {
 };
 
 struct QueueOptions {
-  std::uint32_t piece_bytes =
-      1 << 20;               ///< a request's most bytes; rounded down to the file's grid, at least one grid
-  std::uint32_t depth = 32;  ///< pieces in flight on each drive, at most its share of the backend's depth
-  std::uint32_t drives = 1;
+  /// One a drive, at least one. Pieces are rounded down to the file's grid, at least one grid; a drive's depth
+  /// is at most its equal share of the backend's.
+  std::vector<DriveSettings> drives = {{}};
 };
 
 /// Requests are what the backend was given; transfers what the caller submitted.
@@ -136,7 +136,8 @@ class Queue {
   struct Lane {  // one drive
     std::array<TransferList, kPriorityCount> waiting;
     std::array<std::uint32_t, kPriorityCount> passed_over = {};
-    std::uint32_t pieces = 0;  // alive, at most depth
+    DriveSettings settings;
+    std::uint32_t pieces = 0;  // alive, at most settings.depth
   };
 
   Status check(const Transfer& transfer) const;
@@ -153,7 +154,6 @@ class Queue {
   std::size_t deliver();
 
   Backend& backend_;
-  QueueOptions options_;
   std::vector<Lane> lanes_;
   std::vector<Piece> pieces_;
   RequestList free_;

@@ -1,5 +1,6 @@
 #include "io/thread_backend.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <pthread.h>
 #include <sched.h>
@@ -32,6 +33,8 @@ std::int64_t perform(const Request& request) {
     case Op::kFlush:
       result = ::fdatasync(request.fd);
       break;
+    case Op::kDropCache:
+      return -::posix_fadvise(request.fd, offset, request.bytes, POSIX_FADV_DONTNEED);
   }
   return result < 0 ? -errno : result;
 }

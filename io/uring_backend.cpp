@@ -1,5 +1,6 @@
 #include "io/uring_backend.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <liburing.h>
 #include <poll.h>
@@ -179,9 +180,13 @@ class UringBackend final : public Backend {
       return;
     }
     io_uring_sqe* sqe = io_uring_get_sqe(&ring_);  // never null: the ring has an entry for each request held
-    const int index = request.op == Op::kFlush ? -1 : registered_index(request);
+    const bool moves = request.op == Op::kRead || request.op == Op::kWrite;
+    const int index = moves ? registered_index(request) : -1;
     if (request.op == Op::kFlush) {
       io_uring_prep_fsync(sqe, request.fd, IORING_FSYNC_DATASYNC);
+    } else if (request.op == Op::kDropCache) {
+      io_uring_prep_fadvise(sqe, request.fd, request.offset, static_cast<off_t>(request.bytes),
+                            POSIX_FADV_DONTNEED);
     } else if (request.op == Op::kRead && index >= 0) {
       io_uring_prep_read_fixed(sqe, request.fd, request.buffer, request.bytes, request.offset, index);
     } else if (request.op == Op::kRead) {

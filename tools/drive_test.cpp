@@ -187,9 +187,9 @@ Status DriveTest::prepare() {
     slot.on_done = on_done;
     slot.owner = this;
   }
-  queue_.emplace(*backend_, io::QueueOptions{.piece_bytes = static_cast<std::uint32_t>(options_.block_bytes),
-                                             .depth = options_.depth,
-                                             .drives = drives});
+  const io::DriveSettings settings{.piece_bytes = static_cast<std::uint32_t>(options_.block_bytes),
+                                   .depth = options_.depth};
+  queue_.emplace(*backend_, io::QueueOptions{.drives = {drives, settings}});
   return {};
 }
 

@@ -239,10 +239,10 @@ Status Core::reserve(SealReport& report) {
   Result<io::SelectedBackend> backend = parts_.open_backend(backend_options);
   if (!backend.ok()) return backend.status();
   running_->backend = std::move(backend->backend);
+  const io::DriveSettings settings{.piece_bytes = options_.io.piece_bytes, .depth = options_.io.queue_depth};
   running_->queue = std::make_unique<io::Queue>(
-      *running_->backend, io::QueueOptions{.piece_bytes = options_.io.piece_bytes,
-                                           .depth = options_.io.queue_depth,
-                                           .drives = state_.store ? state_.store->drive_count() : 1});
+      *running_->backend,
+      io::QueueOptions{.drives = {state_.store ? state_.store->drive_count() : 1, settings}});
   state_.queue = running_->queue.get();
 
   running_->waker = std::make_shared<Waker>(*running_->queue);

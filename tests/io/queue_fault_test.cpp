@@ -31,7 +31,7 @@ TEST_P(QueueFaultTest, ShortTransfersAreResumedToTheLastByte) {
   source.fill(1);
   for (const Op op : {Op::kRead, Op::kWrite})
     backend_->faults().add({.op = op, .error = Fault::kShort, .probability = 0.6});
-  Queue queue(*backend_, {.piece_bytes = 3000});
+  Queue queue(*backend_, {.drives = {{.piece_bytes = 3000}}});
   ASSERT_TRUE(run(queue, Op::kWrite, target, source.data(), source.size(), 0).ok());
   ASSERT_TRUE(run(queue, Op::kRead, target, read.data(), read.size(), 0).ok());
   EXPECT_TRUE(read == source);
@@ -47,7 +47,7 @@ TEST_P(QueueFaultTest, ShortTransfersOfDirectFilesAreResumedOnTheGrid) {
   Buffer source(100 * grid), read(100 * grid);
   ASSERT_TRUE(target.preallocate(source.size()).ok());
   source.fill(1);
-  Queue queue(*backend_, {.piece_bytes = 8 * grid});
+  Queue queue(*backend_, {.drives = {{.piece_bytes = 8 * grid}}});
   ASSERT_TRUE(run(queue, Op::kWrite, target, source.data(), source.size(), 0).ok());
   ASSERT_TRUE(run(queue, Op::kFlush, target, nullptr, 0, 0).ok());
   // A request of an odd length would be refused below, so only the simulation may cut anywhere.
@@ -65,7 +65,7 @@ TEST_P(QueueFaultTest, InterruptedRequestsAreSentAgain) {
   backend_->faults().add({.op = Op::kRead, .error = EINTR, .probability = 0.3});
   backend_->faults().add({.op = Op::kRead, .error = EAGAIN, .probability = 0.3});
   backend_->faults().add({.op = Op::kFlush, .error = EINTR, .count = 3});
-  Queue queue(*backend_, {.piece_bytes = kPiece});
+  Queue queue(*backend_, {.drives = {{.piece_bytes = kPiece}}});
   ASSERT_TRUE(run(queue, Op::kRead, target, read.data(), read.size(), 0).ok());
   ASSERT_TRUE(run(queue, Op::kFlush, target, nullptr, 0, 0).ok());
   EXPECT_TRUE(read == content);
@@ -76,7 +76,7 @@ TEST_P(QueueFaultTest, InterruptedRequestsAreSentAgain) {
 TEST_P(QueueFaultTest, EndlessEagainFailsInTheEndAndLetsOthersPass) {
   const File stuck = file("stuck"), lively = file("lively");
   backend_->faults().add({.op = Op::kWrite, .error = EAGAIN, .fd = stuck.fd()});
-  Queue queue(*backend_, {.depth = 2});
+  Queue queue(*backend_, {.drives = {{.depth = 2}}});
   Buffer memory(kPiece);
   Counted first, second;
   describe(first, Op::kWrite, stuck, memory.data(), kPiece, 0);
@@ -109,7 +109,7 @@ TEST_P(QueueFaultTest, OneEioFailsOneTransferAndNotTheNext) {
   Buffer content(8 * kPiece), read(8 * kPiece);
   write_content(target, content);
   backend_->faults().add({.op = Op::kRead, .error = EIO, .skip = 2, .count = 1});
-  Queue queue(*backend_, {.piece_bytes = kPiece});
+  Queue queue(*backend_, {.drives = {{.piece_bytes = kPiece}}});
   const Status status = run(queue, Op::kRead, target, read.data(), read.size(), 0);
   EXPECT_EQ(status.code(), Code::kIoError);
   EXPECT_EQ(status.native(), EIO);
@@ -122,7 +122,7 @@ TEST_P(QueueFaultTest, OneEioFailsOneTransferAndNotTheNext) {
 TEST_P(QueueFaultTest, EioForEverFailsEveryTransferOnce) {
   const File target = file("data");
   backend_->faults().add({.op = Op::kWrite, .error = EIO});
-  Queue queue(*backend_, {.piece_bytes = kPiece, .depth = 4});
+  Queue queue(*backend_, {.drives = {{.piece_bytes = kPiece, .depth = 4}}});
   Buffer memory(6 * kPiece);
   std::deque<Counted> transfers(10);
   for (Counted& transfer : transfers) {
@@ -141,7 +141,7 @@ TEST_P(QueueFaultTest, EioForEverFailsEveryTransferOnce) {
 TEST_P(QueueFaultTest, AFailedTransferKeepsItsBufferUntilTheLastPieceIsBack) {
   const File broken = file("broken");
   backend_->faults().add({.op = Op::kWrite, .error = EIO, .count = 1});
-  Queue queue(*backend_, {.piece_bytes = kPiece, .depth = 4});
+  Queue queue(*backend_, {.drives = {{.piece_bytes = kPiece, .depth = 4}}});
   Buffer memory(8 * kPiece);
   Counted transfer;
   describe(transfer, Op::kWrite, broken, memory.data(), memory.size(), 0);
@@ -184,7 +184,7 @@ TEST_P(QueueFaultTest, AFileTruncatedUnderneathIsDataLoss) {
     for (const std::int64_t left :
          {std::int64_t{0}, std::int64_t{4 * kPiece}, std::int64_t{4 * kPiece + 1000}}) {
       ASSERT_EQ(::ftruncate(target.fd(), left), 0);
-      Queue queue(*backend_, {.piece_bytes = 16 * kPiece});  // one request meets the end
+      Queue queue(*backend_, {.drives = {{.piece_bytes = 16 * kPiece}}});  // one request meets the end
       const Status status = run(queue, Op::kRead, target, content.data(), content.size(), 0);
       EXPECT_EQ(status.code(), Code::kDataLoss) << status.to_string();
       EXPECT_THAT(status.message(), HasSubstr("truncated"));
@@ -214,7 +214,7 @@ TEST_P(QueueFaultTest, MixedTransfersAgreeWithAPlainArray) {
     bool busy = false;
   };
   std::vector<Job> jobs(kPlaces);  // job i works on place i alone, so that the array says what it must see
-  Queue queue(*backend_, {.piece_bytes = 4000, .depth = 7});
+  Queue queue(*backend_, {.drives = {{.piece_bytes = 4000, .depth = 7}}});
   int reads = 0;
   for (int started = 0; started < 600 || queue.in_flight() > 0;) {
     for (std::size_t place = 0; place < kPlaces; ++place) {

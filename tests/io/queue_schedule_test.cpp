@@ -12,7 +12,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, QueueScheduleTest, kEveryBackend, kind_name);
 
 TEST_P(QueueScheduleTest, NeverHoldsMorePiecesThanItsDepth) {
   const File target = file("data");
-  Queue queue(*backend_, {.piece_bytes = kPiece, .depth = 5});
+  Queue queue(*backend_, {.drives = {{.piece_bytes = kPiece, .depth = 5}}});
   Buffer memory(kPiece);
   std::deque<Counted> transfers(64);
   for (std::size_t i = 0; i < transfers.size(); ++i) {
@@ -26,7 +26,7 @@ TEST_P(QueueScheduleTest, NeverHoldsMorePiecesThanItsDepth) {
 
 TEST_P(QueueScheduleTest, NeverHoldsMorePiecesThanTheBackendTakes) {
   const File target = file("data");
-  Queue queue(*backend_, {.piece_bytes = 512, .depth = 1000, .drives = 2});
+  Queue queue(*backend_, {.drives = {2, {.piece_bytes = 512, .depth = 1000}}});
   Buffer memory(512 * 500);
   EXPECT_TRUE(run(queue, Op::kWrite, target, memory.data(), memory.size(), 0).ok());
   EXPECT_EQ(backend_->max_in_flight(), backend_->limits().depth / 2);
@@ -39,7 +39,7 @@ TEST_P(QueueScheduleTest, DemandGoesBeforeReadAheadBeforeWriteBehind) {
     Queue queue(*backend_, {});
     ASSERT_TRUE(run(queue, Op::kWrite, target, memory.data(), memory.size(), 0).ok());
   }
-  Queue queue(*backend_, {.piece_bytes = kPiece, .depth = 1});
+  Queue queue(*backend_, {.drives = {{.piece_bytes = kPiece, .depth = 1}}});
   Counted behind, ahead, demand;
   describe(behind, Op::kWrite, target, memory.data(), kPiece, 0);
   describe(ahead, Op::kRead, target, memory.data() + kPiece, kPiece, kPiece);
@@ -57,7 +57,7 @@ TEST_P(QueueScheduleTest, DemandGoesBeforeReadAheadBeforeWriteBehind) {
 
 TEST_P(QueueScheduleTest, AnEndlessHigherClassDoesNotStarveTheLowest) {
   const File target = file("data");
-  Queue queue(*backend_, {.piece_bytes = 512, .depth = 1});
+  Queue queue(*backend_, {.drives = {{.piece_bytes = 512, .depth = 1}}});
   Buffer memory(512 * 100), late(1024);
   Counted demand, ahead, behind;
   describe(demand, Op::kWrite, target, memory.data(), memory.size(), 0);
@@ -75,7 +75,7 @@ TEST_P(QueueScheduleTest, AnEndlessHigherClassDoesNotStarveTheLowest) {
 
 TEST_P(QueueScheduleTest, TransfersOfOneClassStartInTheirOrder) {
   const File target = file("data");
-  Queue queue(*backend_, {.piece_bytes = kPiece, .depth = 3});
+  Queue queue(*backend_, {.drives = {{.piece_bytes = kPiece, .depth = 3}}});
   Buffer memory(kPiece);
   std::deque<Counted> transfers(20);
   for (std::size_t i = 0; i < transfers.size(); ++i) {
@@ -88,7 +88,7 @@ TEST_P(QueueScheduleTest, TransfersOfOneClassStartInTheirOrder) {
 
 TEST_P(QueueScheduleTest, ASlowDriveDoesNotHoldUpAnother) {
   const File slow = file("slow"), quick = file("quick");
-  Queue queue(*backend_, {.piece_bytes = kPiece, .depth = 4, .drives = 2});
+  Queue queue(*backend_, {.drives = {2, {.piece_bytes = kPiece, .depth = 4}}});
   Buffer memory(kPiece);
   std::deque<Counted> on_slow(20), on_quick(20);
   backend_->hold(slow.fd());
@@ -150,7 +150,7 @@ TEST(Queue, CountsInSixtyFourBits) {
   void* reserved = ::mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   ASSERT_NE(reserved, MAP_FAILED);
   InstantBackend backend;
-  Queue queue(backend, {.piece_bytes = 0xffffffff});
+  Queue queue(backend, {.drives = {{.piece_bytes = 0xffffffff}}});
   Counted transfer;
   transfer.file = &*target;
   transfer.buffer = static_cast<std::byte*>(reserved);

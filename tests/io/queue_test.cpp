@@ -15,7 +15,7 @@ constexpr std::uint64_t kPiece = 4096;
 
 TEST_P(QueueTest, ReadsWhatWasWrittenWhateverItsLength) {
   const File target = file("data");
-  Queue queue(*backend_, {.piece_bytes = kPiece, .depth = 8});
+  Queue queue(*backend_, {.drives = {{.piece_bytes = kPiece, .depth = 8}}});
   for (const std::uint64_t bytes : {std::uint64_t{1}, kPiece - 1, kPiece, kPiece + 1, 40 * kPiece + 3}) {
     Buffer source(bytes), read(bytes);
     source.fill(bytes);
@@ -27,7 +27,7 @@ TEST_P(QueueTest, ReadsWhatWasWrittenWhateverItsLength) {
 
 TEST_P(QueueTest, NoRequestExceedsThePieceSize) {
   const File target = file("data");
-  Queue queue(*backend_, {.piece_bytes = 1000, .depth = 8});
+  Queue queue(*backend_, {.drives = {{.piece_bytes = 1000, .depth = 8}}});
   Buffer memory(25'500);
   ASSERT_TRUE(run(queue, Op::kWrite, target, memory.data(), memory.size(), 0).ok());
   EXPECT_EQ(backend_->log().size(), 26u);
@@ -38,7 +38,8 @@ TEST_P(QueueTest, DirectFilesAreReadAndWrittenOnTheirGrid) {
   File target = file("data", Caching::kDirect);
   const std::uint64_t grid = std::max(target.grid().offset_bytes, 512u);
   ASSERT_TRUE(target.preallocate(64 * grid).ok());
-  Queue queue(*backend_, {.piece_bytes = static_cast<std::uint32_t>(3 * grid + 100), .depth = 8});
+  Queue queue(*backend_,
+              {.drives = {{.piece_bytes = static_cast<std::uint32_t>(3 * grid + 100), .depth = 8}}});
   Buffer source(64 * grid), read(64 * grid);
   source.fill(1);
   ASSERT_TRUE(run(queue, Op::kWrite, target, source.data(), source.size(), 0).ok());
@@ -52,7 +53,7 @@ TEST_P(QueueTest, DirectFilesAreReadAndWrittenOnTheirGrid) {
 
 TEST_P(QueueTest, ReadsAndWritesBeyondFourGiB) {
   const File target = file("sparse");
-  Queue queue(*backend_, {.piece_bytes = kPiece});
+  Queue queue(*backend_, {.drives = {{.piece_bytes = kPiece}}});
   Buffer source(3 * kPiece), read(3 * kPiece);
   source.fill(2);
   const std::uint64_t offset = (std::uint64_t{1} << 32) * 3 - kPiece;
@@ -88,7 +89,7 @@ TEST_P(QueueTest, FlushIsOneRequestAndCounted) {
 
 TEST_P(QueueTest, CountsRequestsBytesAndTransfers) {
   const File target = file("data");
-  Queue queue(*backend_, {.piece_bytes = kPiece, .depth = 4});
+  Queue queue(*backend_, {.drives = {{.piece_bytes = kPiece, .depth = 4}}});
   Buffer memory(10 * kPiece);
   ASSERT_TRUE(run(queue, Op::kWrite, target, memory.data(), memory.size(), 0).ok());
   ASSERT_TRUE(run(queue, Op::kRead, target, memory.data(), memory.size() / 2, 0).ok());
@@ -160,7 +161,7 @@ TEST_P(QueueTest, DestructionCompletesHundredsInFlightExactlyOnce) {
   std::deque<Counted> transfers(300);
   {
     std::deque<Buffer> memory;
-    Queue queue(*backend_, {.piece_bytes = kPiece, .depth = 16});
+    Queue queue(*backend_, {.drives = {{.piece_bytes = kPiece, .depth = 16}}});
     for (std::size_t i = 0; i < transfers.size(); ++i) {
       memory.emplace_back(3 * kPiece);
       describe(transfers[i], Op::kWrite, target, memory.back().data(), 3 * kPiece, i * 3 * kPiece);
@@ -181,7 +182,7 @@ TEST_P(QueueTest, DestructionCompletesHundredsInFlightExactlyOnce) {
 
 TEST_P(QueueTest, CancelGivesUpOnlyWhatHasNotStarted) {
   const File target = file("data");
-  Queue queue(*backend_, {.piece_bytes = kPiece, .depth = 2});
+  Queue queue(*backend_, {.drives = {{.piece_bytes = kPiece, .depth = 2}}});
   Buffer memory(10 * kPiece), other(kPiece);
   Counted partly, whole, waiting;
   describe(partly, Op::kWrite, target, memory.data(), memory.size(), 0);
@@ -242,7 +243,7 @@ TEST_P(QueueTest, MayBeUsedByAnotherThreadThanItsMaker) {
   source.fill(3);
   for (int user = 0; user < 2; ++user) {
     std::thread([&] {
-      Queue queue(*backend_, {.piece_bytes = kPiece});
+      Queue queue(*backend_, {.drives = {{.piece_bytes = kPiece}}});
       EXPECT_TRUE(run(queue, Op::kWrite, target, source.data(), source.size(), 0).ok());
       EXPECT_TRUE(run(queue, Op::kRead, target, read.data(), read.size(), 0).ok());
       queue.wait(backend_->now_ns() + 1000);
@@ -262,7 +263,8 @@ TEST_P(QueueTest, RegisteredMemoryMovesTheSameBytes) {
     EXPECT_EQ(registered.code(), Code::kUnimplemented);
   }
   const File target = file("data");
-  Queue queue(*backend_, {.piece_bytes = 1000});  // pieces within, across and outside of the regions
+  Queue queue(*backend_,
+              {.drives = {{.piece_bytes = 1000}}});  // pieces within, across and outside of the regions
   memory.fill(4);
   ASSERT_TRUE(run(queue, Op::kWrite, target, memory.data(), memory.size(), 0).ok());
   ASSERT_TRUE(run(queue, Op::kRead, target, elsewhere.data(), elsewhere.size(), 0).ok());

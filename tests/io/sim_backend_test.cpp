@@ -95,7 +95,7 @@ TEST_F(SimBackendTest, APowerLossForgetsSomeUnflushedSectorsAndAKilledProcessNon
 
 TEST_F(SimBackendTest, ACrashTearsWritesInFlightAndFailsThem) {
   SimBackend drive(world_, {});
-  Queue queue(drive, {.piece_bytes = 100 * kSector});
+  Queue queue(drive, {.drives = {{.piece_bytes = 100 * kSector}}});
   Buffer content(400 * kSector), nothing(400 * kSector);
   content.fill(1);
   ASSERT_TRUE(run(queue, Op::kWrite, file_, nothing).ok());

@@ -71,6 +71,7 @@ std::int64_t SimBackend::run(io::Request& request) {
     return -fault;
   }
   if (request.op == io::Op::kFlush) return write_out(*drive);
+  if (request.op == io::Op::kDropCache) return 0;
   return request.op == io::Op::kRead ? read(*drive, request, bytes) : write(*drive, request, bytes);
 }
 
