@@ -34,6 +34,8 @@ Status Backend::register_files(std::span<const int>) {
   return Status(Code::kUnimplemented, std::string(name()) + " has no registered files");
 }
 
+void Backend::unregister() {}
+
 BackendUse Backend::in_use() const { return {}; }
 
 }  // namespace sluice::io

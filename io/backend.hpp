@@ -48,8 +48,7 @@ struct Request {
 
 /// What a backend uses of what the kernel may offer, for reports.
 struct BackendUse {
-  std::string
-      ring;  ///< setup flags in use, "single_issuer defer_taskrun coop_taskrun cqsize"; empty: no ring
+  std::string ring;  ///< "single_issuer defer_taskrun coop_taskrun cqsize", "plain"; empty: no ring
   bool registered_memory = false;
   bool registered_files = false;
   std::vector<std::string> notes;  ///< what was tried and is not in use, each with the errno and the remedy
@@ -62,8 +61,8 @@ struct BackendLimits {
 /// The seam to the kernel's block I/O: the ring, threads that call pread and pwrite, or a simulation.
 /// Requests may run and finish in any order, overlapping ones too.
 /// Threads: everything but wake() belongs to one thread, the one that made the backend until another adopts
-/// it.
-/// Lifetime: the destructor waits for every request that is in the kernel.
+/// it; the destructor too, unless nothing is in the kernel.
+/// Lifetime: the destructor waits for every request that is in the kernel. That thread outlives them.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -78,9 +77,11 @@ class Backend {
   /// The clock of wait()'s deadline.
   virtual std::int64_t now_ns() const { return steady_now_ns(); }
 
-  /// Takes requests from the front of the list `first`, in its order, until it is full.
+  /// Takes requests from the front of the list `first`, in its order, until it is full. They start at the
+  /// latest with the next reap() or wait(), so that one call of the kernel may serve several purposes.
   /// Returns: the rest of the list, null when all were taken; try those again after a reap().
-  /// Errors: arrive as results; submission itself does not fail.
+  /// Errors: arrive as results; submission itself does not fail. EPERM where the backend is bound to another
+  /// thread.
   /// Blocks: never on a drive.
   virtual Request* submit(Request* first) = 0;
 
@@ -96,22 +97,29 @@ class Backend {
   /// Threads: any.
   virtual void wake() = 0;
 
-  /// Gives the backend to the calling thread. Requires: no request is held. What was registered stays so.
+  /// Gives the backend to the calling thread. What was registered stays so; what the kernel does not register
+  /// again goes on unregistered, with a note in in_use().
+  /// Requires: no request is held, and the thread that it belonged to does not use it meanwhile.
   /// Errors: as when the backend was made; every later request then fails with the same errno.
   virtual Status adopt();
 
   /// Tells the kernel to keep these pages pinned, so that requests inside them cost less. At most once.
   /// Requires: no request is held.
   /// Errors: kUnimplemented where the backend has no such thing, kResourceExhausted with the remedy under a
-  /// lock limit; requests then simply go on unregistered. Lifetime: the memory stays mapped as long as the
-  /// backend lives.
+  /// lock limit; requests then simply go on unregistered, and in_use() has the note.
+  /// Lifetime: the memory stays mapped until unregister() or the destructor.
   virtual Status register_memory(std::span<const std::span<std::byte>> regions);
 
   /// Tells the kernel to keep these files at hand, so that requests on them cost less. At most once.
   /// Requires: no request is held. Errors: as register_memory().
-  /// Lifetime: they stay open as long as the backend takes requests: the number of one that is closed may come
-  /// to mean another file, and its requests would still reach the old one.
+  /// Lifetime: they stay open until unregister() or the last request: the number of one that is closed may
+  /// come to mean another file, and its requests would still reach the old one.
   virtual Status register_files(std::span<const int> fds);
+
+  /// Lets go of all that was registered: after it the memory may be unmapped and the files closed, and
+  /// nothing in the kernel keeps their pages or blocks.
+  /// Requires: no request is held.
+  virtual void unregister();
 
   virtual BackendUse in_use() const;
 };

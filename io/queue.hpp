@@ -82,7 +82,8 @@ struct QueueCounters {
 /// requests, retries EINTR and EAGAIN, and says of every failure what was being done to what. Transfers may
 /// run and complete in any order: a read that must see a write is submitted after that write's on_done, and
 /// so is a flush.
-/// Threads: everything but wake() belongs to one thread at a time.
+/// Threads: everything but wake() belongs to one thread at a time, the backend's: another one takes it over
+/// with backend().adopt() while nothing is in flight.
 /// Lifetime: the backend and all files outlive the queue. A backend serves one queue.
 /// Cost: no allocation after construction, but for the message of a failure.
 class Queue {

@@ -12,18 +12,34 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <iterator>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "io/directory.hpp"
+#include "io/registered_memory.hpp"
 #include "io/request_list.hpp"
+#include "io/uring_setup.hpp"
 
 namespace sluice::io {
 namespace {
 
-// The kernel registers at most 1 GiB in one buffer. Source: io_uring_register(2), IORING_REGISTER_BUFFERS.
-constexpr std::size_t kMaxRegisteredBytes = std::size_t{1} << 30;
+// Every flag that is hoped for. A liburing before 2.6 indexes the submission array, which the kernel does not
+// make with NO_SQARRAY.
+#if IO_URING_VERSION_MAJOR * 100 + IO_URING_VERSION_MINOR >= 206
+constexpr unsigned kHopedFor = kRingSingleIssuer | kRingDeferTaskrun | kRingCoopTaskrun | kRingTaskrunFlag |
+                               kRingNoSqArray | kRingCqSize;
+static_assert(kRingNoSqArray == IORING_SETUP_NO_SQARRAY);
+#else
+constexpr unsigned kHopedFor =
+    kRingSingleIssuer | kRingDeferTaskrun | kRingCoopTaskrun | kRingTaskrunFlag | kRingCqSize;
+#endif
+static_assert(kRingSingleIssuer == IORING_SETUP_SINGLE_ISSUER);
+static_assert(kRingDeferTaskrun == IORING_SETUP_DEFER_TASKRUN);
+static_assert(kRingCoopTaskrun == IORING_SETUP_COOP_TASKRUN);
+static_assert(kRingTaskrunFlag == IORING_SETUP_TASKRUN_FLAG);
+static_assert(kRingCqSize == IORING_SETUP_CQSIZE);
+
 // How long to rest when the kernel has no memory for a request and nothing says when it will.
 constexpr int kNapMs = 1;
 
@@ -56,159 +72,250 @@ Status refusal(int error) {
                 error);
 }
 
-/// Where a registered buffer lies: [begin, end) is the kernel's buffer number `index`.
-struct Region {
-  std::uintptr_t begin = 0;
-  std::uintptr_t end = 0;
-  int index = 0;
-};
+/// Returns: a number that no other thread of this process has or had.
+std::uint64_t this_thread() {
+  static std::atomic<std::uint64_t> next = 1;
+  thread_local const std::uint64_t number = next.fetch_add(1);
+  return number;
+}
 
 class UringBackend final : public Backend {
  public:
-  explicit UringBackend(std::uint32_t depth) : depth_(depth) {}
+  explicit UringBackend(const UringOptions& options) : options_(options) {}
 
   ~UringBackend() override {
-    if (!ring_open_) return;
-    if (wake_armed_) wake();
     while (in_kernel_ > 0) {
-      if (io_uring_cqe* cqe = nullptr; io_uring_wait_cqe(&ring_, &cqe) != 0) nap(kNapMs);
+      io_uring_cqe* cqe = nullptr;
+      if (!owned() || io_uring_wait_cqe(&ring_, &cqe) != 0) nap(kNapMs);
       collect();
     }
-    io_uring_queue_exit(&ring_);
+    close_ring();
   }
 
   Status start() {
-    event_ = Descriptor(::eventfd(0, EFD_CLOEXEC));
+    event_ = Descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (event_.get() < 0) return refusal(errno);
-    // One entry more than the depth: the read that wake() ends. COOP_TASKRUN saves an interrupt for each
-    // completion, TASKRUN_FLAG lets reap() see that there is something to fetch. SINGLE_ISSUER would bind the
-    // ring to this thread.
-    int error =
-        io_uring_queue_init(depth_ + 1, &ring_, IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG);
-    if (error == -EINVAL) error = io_uring_queue_init(depth_ + 1, &ring_, 0);
-    if (error != 0) return refusal(-error);
-    ring_open_ = true;
-    if ((ring_.features & IORING_FEAT_EXT_ARG) == 0) return refusal(ENOSYS);
-    io_uring_ring_dontfork(&ring_);
-    return probe();
+    return open_here();
   }
 
   std::string_view name() const override { return "uring"; }
-  BackendLimits limits() const override { return {.depth = depth_}; }
+  BackendLimits limits() const override { return {.depth = options_.depth}; }
 
   Request* submit(Request* first) override {
-    while (first != nullptr && held_ < depth_) {
-      Request* next = first->next;
+    const int error = owned() ? dead_error_ : EPERM;
+    while (first != nullptr && held_ < options_.depth) {
+      Request& request = *first;
+      first = first->next;
       ++held_;
-      prepare(*first);
-      first = next;
+      if (error == 0) {
+        prepare(request);
+      } else {
+        request.result = -error;
+        done_.push(request);
+      }
     }
-    enter();
     return first;
   }
 
   Request* reap() override {
-    enter();
+    fetch();
     collect();
     held_ -= done_.count;
     return done_.take();
   }
 
   void wait(std::int64_t deadline_ns) override {
+    if (!done_.empty() || woken_ || (ring_open_ && io_uring_cq_ready(&ring_) > 0)) {
+      fetch();
+    } else {
+      sleep(deadline_ns);
+    }
     collect();
-    if (done_.empty() && !woken_) sleep(deadline_ns);
     woken_ = false;
   }
 
   void wake() override {
-    // seq_cst: what the waking thread posted before is seen by the loop that takes the flag back in
-    // collect().
+    // seq_cst: what the waking thread posted before is seen by the loop that takes the flag back.
     if (signaled_.exchange(true)) return;
     const std::uint64_t one = 1;
     while (::write(event_.get(), &one, sizeof one) < 0 && errno == EINTR) {
     }
   }
 
-  Status register_memory(std::span<const std::span<std::byte>> regions) override {
-    std::vector<iovec> buffers;
-    std::vector<Region> registered;
-    for (const std::span<std::byte> region : regions) {
-      for (std::size_t at = 0; at < region.size(); at += kMaxRegisteredBytes) {
-        const auto part = region.subspan(at, std::min(kMaxRegisteredBytes, region.size() - at));
-        const auto begin = reinterpret_cast<std::uintptr_t>(part.data());
-        registered.push_back({begin, begin + part.size(), static_cast<int>(buffers.size())});
-        buffers.push_back({part.data(), part.size()});
-      }
+  Status adopt() override {
+    if (owned()) return dead_error_ == 0 ? Status() : refusal(dead_error_);
+    close_ring();
+    if (Status opened = open_here(); !opened.ok()) {
+      dead_error_ = static_cast<int>(opened.native());
+      return opened;
     }
-    const int error =
-        io_uring_register_buffers(&ring_, buffers.data(), static_cast<unsigned>(buffers.size()));
-    if (error != 0) return refusal(-error).with_context("registering memory");
-    std::sort(registered.begin(), registered.end(),
-              [](const Region& a, const Region& b) { return a.begin < b.begin; });
-    regions_ = std::move(registered);
-    return Status();
+    // What is refused now stays noted; requests go on without it.
+    if (!regions_.empty()) (void)register_regions();
+    if (!fds_.empty()) (void)register_descriptors();
+    return {};
+  }
+
+  Status register_memory(std::span<const std::span<std::byte>> regions) override {
+    regions_.assign(regions.begin(), regions.end());
+    return register_regions();
+  }
+
+  Status register_files(std::span<const int> fds) override {
+    fds_.assign(fds.begin(), fds.end());
+    return register_descriptors();
+  }
+
+  void unregister() override {
+    regions_.clear();
+    fds_.clear();
+    unregister_all();
+  }
+
+  BackendUse in_use() const override {
+    BackendUse use{.ring = describe_ring(ring_.flags),
+                   .registered_memory = !memory_.empty(),
+                   .registered_files = !file_numbers_.empty(),
+                   .notes = {}};
+    for (const std::string& note : {describe_missing(kHopedFor, ring_.flags), memory_note_, files_note_})
+      if (!note.empty()) use.notes.push_back(note);
+    return use;
   }
 
  private:
-  /// A ring may open and still refuse to work; a write and a read of the wake descriptor show it.
+  bool owned() const { return owner_ == this_thread(); }
+
+  /// A ring of the calling thread's, which works.
+  Status open_here() {
+    owner_ = this_thread();
+    dead_error_ = 0;
+    wake_armed_ = false;
+    // One entry more than the depth: the poll that wake() ends. As many completions as entries, so that a small
+    // memory limit holds more rings; there are never more than requests held.
+    const OpenedRing opened = open_ring(kHopedFor, [this](unsigned flags) {
+      io_uring_params params = {};
+      params.flags = flags;
+      params.cq_entries = options_.depth + 1;
+      return io_uring_queue_init_params(options_.depth + 1, &ring_, &params);
+    });
+    if (opened.error != 0) return refusal(-opened.error);
+    ring_open_ = true;
+    io_uring_ring_dontfork(&ring_);
+    Status status = (ring_.features & IORING_FEAT_EXT_ARG) == 0 ? refusal(ENOSYS) : probe();
+    if (!status.ok()) close_ring();
+    return status;
+  }
+
+  /// Requires: nothing is in the kernel but the poll of the wake descriptor, which moves nothing.
+  void close_ring() {
+    if (!ring_open_) return;
+    unregister_all();
+    io_uring_queue_exit(&ring_);
+    ring_open_ = false;
+  }
+
+  /// A ring may open and still refuse to work; a write and a read of a descriptor show it.
   Status probe() {
+    const Descriptor event(::eventfd(0, EFD_CLOEXEC));
+    if (event.get() < 0) return refusal(errno);
+    std::uint64_t value = 1;
     for (const Op op : {Op::kWrite, Op::kRead}) {
-      wake_value_ = 1;
-      Request request{.op = op, .fd = event_.get(), .bytes = sizeof wake_value_, .buffer = &wake_value_};
+      Request request{.op = op, .fd = event.get(), .bytes = sizeof value, .buffer = &value};
       submit(&request);
       while (reap() == nullptr) wait_for_completion(kNoDeadline);
-      if (request.result != sizeof wake_value_)
+      if (request.result != sizeof value)
         return refusal(request.result < 0 ? static_cast<int>(-request.result) : EIO);
     }
     return Status();
   }
 
-  /// The kernel's buffer that holds the whole request, -1 when none does.
-  int registered_index(const Request& request) const {
-    const auto begin = reinterpret_cast<std::uintptr_t>(request.buffer);
-    auto after = std::upper_bound(regions_.begin(), regions_.end(), begin,
-                                  [](std::uintptr_t at, const Region& region) { return at < region.begin; });
-    if (after == regions_.begin()) return -1;
-    const Region& region = *std::prev(after);
-    return begin + request.bytes <= region.end ? region.index : -1;
+  Status register_regions() {
+    RegisteredMemory memory(regions_, options_.registered_piece_bytes);
+    std::vector<iovec> buffers;
+    for (const std::span<std::byte> piece : memory.pieces()) buffers.push_back({piece.data(), piece.size()});
+    const int error =
+        !owned() ? -EPERM
+                 : io_uring_register_buffers(&ring_, buffers.data(), static_cast<unsigned>(buffers.size()));
+    return note(error, "memory", memory_note_, [&] { memory_ = std::move(memory); });
+  }
+
+  Status register_descriptors() {
+    const int error =
+        !owned() ? -EPERM : io_uring_register_files(&ring_, fds_.data(), static_cast<unsigned>(fds_.size()));
+    return note(error, "files", files_note_, [&] {
+      file_numbers_.assign(static_cast<std::size_t>(*std::ranges::max_element(fds_)) + 1, -1);
+      for (std::size_t number = 0; number < fds_.size(); ++number)
+        file_numbers_[static_cast<std::size_t>(fds_[number])] = static_cast<int>(number);
+    });
+  }
+
+  template <class Use>
+  Status note(int error, std::string_view what, std::string& text, Use use) {
+    text.clear();
+    if (error == 0) {
+      use();
+      return {};
+    }
+    Status refused = refusal(-error).with_context(fmt::format("registering {}", what));
+    text = refused.message() + "; not registered";
+    return refused;
+  }
+
+  void unregister_all() {
+    // The kernel takes this from the ring's own thread alone; else the ring's end lets go of them.
+    if (owned() && !memory_.empty()) io_uring_unregister_buffers(&ring_);
+    if (owned() && !file_numbers_.empty()) io_uring_unregister_files(&ring_);
+    memory_ = {};
+    file_numbers_.clear();
   }
 
   void prepare(Request& request) {
-    if (dead_error_ != 0) {
-      request.result = -dead_error_;
-      done_.push(request);
-      return;
-    }
     io_uring_sqe* sqe = io_uring_get_sqe(&ring_);  // never null: the ring has an entry for each request held
     const bool moves = request.op == Op::kRead || request.op == Op::kWrite;
-    const int index = moves ? registered_index(request) : -1;
-    if (request.op == Op::kFlush) {
+    const int piece = moves ? memory_.find(request.buffer, request.bytes) : -1;
+    if (&request == &wake_request_) {
+      io_uring_prep_poll_add(sqe, request.fd, POLLIN);
+    } else if (request.op == Op::kFlush) {
       io_uring_prep_fsync(sqe, request.fd, IORING_FSYNC_DATASYNC);
     } else if (request.op == Op::kDropCache) {
+      // Never done while submitting: the kernel gives DONTNEED, which may wait, to a worker.
+      // Source: io_uring/advise.c of Linux 5.6 and later.
       io_uring_prep_fadvise(sqe, request.fd, request.offset, static_cast<off_t>(request.bytes),
                             POSIX_FADV_DONTNEED);
-    } else if (request.op == Op::kRead && index >= 0) {
-      io_uring_prep_read_fixed(sqe, request.fd, request.buffer, request.bytes, request.offset, index);
+    } else if (request.op == Op::kRead && piece >= 0) {
+      io_uring_prep_read_fixed(sqe, request.fd, request.buffer, request.bytes, request.offset, piece);
     } else if (request.op == Op::kRead) {
       io_uring_prep_read(sqe, request.fd, request.buffer, request.bytes, request.offset);
-    } else if (index >= 0) {
-      io_uring_prep_write_fixed(sqe, request.fd, request.buffer, request.bytes, request.offset, index);
+    } else if (piece >= 0) {
+      io_uring_prep_write_fixed(sqe, request.fd, request.buffer, request.bytes, request.offset, piece);
     } else {
       io_uring_prep_write(sqe, request.fd, request.buffer, request.bytes, request.offset);
+    }
+    if (const auto fd = static_cast<std::size_t>(request.fd);
+        fd < file_numbers_.size() && file_numbers_[fd] >= 0) {
+      sqe->fd = file_numbers_[fd];
+      io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
     }
     io_uring_sqe_set_data(sqe, &request);
     unsent_.push(request);
   }
 
-  /// Hands what is prepared to the kernel. What the kernel has no memory for stays prepared.
-  void enter() {
-    if (unsent_.empty()) return;
-    settle(io_uring_submit(&ring_));
+  /// Hands what is prepared to the kernel and lets it post what has finished; nothing when there is neither.
+  void fetch() {
+    if (!owned() || dead_error_ != 0) return;
+    if (!unsent_.empty()) {
+      settle(io_uring_submit_and_get_events(&ring_));
+    } else if (constexpr unsigned kPending = IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW;
+               // Relaxed: a flag that is seen late is seen by the next call, and wait() asks the kernel.
+               (__atomic_load_n(ring_.sq.kflags, __ATOMIC_RELAXED) & kPending) != 0) {
+      io_uring_get_events(&ring_);
+    }
   }
 
-  /// Does the books after an enter that returned `result`. Returns: whether the kernel took part.
+  /// Does the books after an enter that returned `result`. What the kernel has no memory for stays prepared.
+  /// Returns: whether the kernel took part.
   bool settle(int result) {
-    for (std::uint32_t left = io_uring_sq_ready(&ring_); unsent_.count > left; ++in_kernel_) unsent_.pop();
+    for (std::uint32_t left = io_uring_sq_ready(&ring_); unsent_.count > left;)
+      if (&unsent_.pop() != &wake_request_) ++in_kernel_;
     if (result >= 0 || result == -EINTR || result == -ETIME) return true;
     if (result == -EAGAIN || result == -EBUSY) return false;
     dead_error_ = -result;  // the kernel refuses the ring as such
@@ -224,44 +331,52 @@ class UringBackend final : public Backend {
     return false;
   }
 
-  /// Moves what the kernel has finished to done_.
+  /// Moves what the kernel has posted to done_.
   void collect() {
-    for (io_uring_cqe* cqe = nullptr; in_kernel_ > 0 && io_uring_peek_cqe(&ring_, &cqe) == 0;) {
+    if (!ring_open_) return;
+    unsigned count = 0;
+    unsigned at;
+    io_uring_cqe* cqe;
+    io_uring_for_each_cqe(&ring_, at, cqe) {
+      ++count;
       Request& request = *static_cast<Request*>(io_uring_cqe_get_data(cqe));
-      request.result = cqe->res;
-      io_uring_cqe_seen(&ring_, cqe);
-      --in_kernel_;
       if (&request == &wake_request_) {
         wake_armed_ = false;
         take_wake();
-      } else {
-        done_.push(request);
+        continue;
       }
+      request.result = cqe->res;
+      --in_kernel_;
+      done_.push(request);
     }
+    io_uring_cq_advance(&ring_, count);
   }
 
   void take_wake() {
-    woken_ = true;
+    std::uint64_t wakes;
+    while (::read(event_.get(), &wakes, sizeof wakes) < 0 && errno == EINTR) {
+    }
+    // After the read: a waker that still sees the flag is one that this wake is for.
     signaled_.exchange(false);
+    woken_ = true;
   }
 
   void sleep(std::int64_t deadline_ns) {
-    if (!wake_armed_ && dead_error_ == 0) {
-      // Armed here, by the thread that waits: what a thread has in the kernel ends with it.
-      wake_request_ = {
-          .op = Op::kRead, .fd = event_.get(), .bytes = sizeof wake_value_, .buffer = &wake_value_};
+    if (owned() && dead_error_ == 0 && !wake_armed_) {
+      // Armed by the thread that waits: what a thread has in the kernel ends with it. A poll takes nothing
+      // from the descriptor, so one that a ring given up still has cannot swallow a wake.
+      wake_request_ = {.fd = event_.get()};
       prepare(wake_request_);
       wake_armed_ = true;
     }
     wait_for_completion(deadline_ns);
-    collect();
   }
 
   void wait_for_completion(std::int64_t deadline_ns) {
     const std::int64_t left_ns =
         deadline_ns == kNoDeadline ? 0 : std::max<std::int64_t>(deadline_ns - steady_now_ns(), 0);
     bool entered = false;
-    if (dead_error_ == 0) {
+    if (owned() && dead_error_ == 0) {
       __kernel_timespec left{.tv_sec = left_ns / 1'000'000'000, .tv_nsec = left_ns % 1'000'000'000};
       io_uring_cqe* cqe = nullptr;
       entered = settle(io_uring_submit_and_wait_timeout(
@@ -272,37 +387,39 @@ class UringBackend final : public Backend {
 
   /// Sleeps a little without the ring.
   void nap(int timeout_ms) {
-    pollfd watched[] = {{event_.get(), POLLIN, 0}, {ring_.ring_fd, POLLIN, 0}};
-    const bool own_wake = !wake_armed_;  // an armed read takes the wake itself
-    if (::poll(watched + (own_wake ? 0 : 1), own_wake ? 2 : 1, timeout_ms) <= 0) return;
-    if (own_wake && (watched[0].revents & POLLIN) != 0 &&
-        ::read(event_.get(), &wake_value_, sizeof wake_value_) > 0)
-      take_wake();
+    pollfd watched{event_.get(), POLLIN, 0};
+    if (::poll(&watched, 1, timeout_ms) > 0) take_wake();
   }
 
-  const std::uint32_t depth_;
+  const UringOptions options_;
   Descriptor event_;
   io_uring ring_ = {};
   bool ring_open_ = false;
-  std::vector<Region> regions_;  // by address
+  std::uint64_t owner_ = 0;  // the thread that may enter the kernel for it
+
+  std::vector<std::span<std::byte>> regions_;  // to be registered
+  std::vector<int> fds_;                       // likewise
+  RegisteredMemory memory_;
+  std::vector<int> file_numbers_;  // by descriptor; -1: not registered
+  std::string memory_note_;
+  std::string files_note_;
 
   RequestList unsent_;  // prepared, in the order of the ring's entries
   RequestList done_;
   std::uint32_t held_ = 0;       // taken and not reaped
-  std::uint32_t in_kernel_ = 0;  // the wake read included
+  std::uint32_t in_kernel_ = 0;  // of them
   int dead_error_ = 0;           // why the kernel takes no more requests
 
   std::atomic<bool> signaled_ = false;  // a wake is on its way through the descriptor
   bool woken_ = false;                  // a wake has arrived for the next wait()
   bool wake_armed_ = false;
-  Request wake_request_;
-  std::uint64_t wake_value_ = 0;
+  Request wake_request_;  // stands for the poll of the wake descriptor
 };
 
 }  // namespace
 
 Result<std::unique_ptr<Backend>> open_uring_backend(const UringOptions& options) {
-  auto backend = std::make_unique<UringBackend>(options.depth);
+  auto backend = std::make_unique<UringBackend>(options);
   SLUICE_RETURN_IF_ERROR(backend->start());
   return std::unique_ptr<Backend>(std::move(backend));
 }

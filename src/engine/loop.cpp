@@ -15,18 +15,31 @@ constexpr int kIdleTurns = 10'000;
 
 Loop::Loop(LoopMode mode, LoopSources sources) : mode_(mode), sources_(sources) {}
 
-Status Loop::start() {
-  if (mode_ == LoopMode::kInline) return {};
-  Result<std::thread> thread = memory::start_thread("sluice-loop", [this] { run(); });
+Status Loop::start(const std::function<void()>& prepare) {
+  if (mode_ == LoopMode::kInline) return take_over(prepare);
+  Ticket started;
+  Result<std::thread> thread = memory::start_thread("sluice-loop", [&] {
+    Status status = take_over(prepare);
+    const bool turns = status.ok();
+    complete(started, std::move(status));  // `started` and `prepare` are gone from here on
+    if (turns) run();
+  });
   if (!thread.ok()) return thread.status();
+  Status status = wait(started);
   thread_ = std::move(thread).value();
+  if (!status.ok()) thread_.join();
+  return status;
+}
+
+Status Loop::take_over(const std::function<void()>& prepare) {
+  SLUICE_RETURN_IF_ERROR(sources_.queue->backend().adopt());
+  prepare();
   return {};
 }
 
 Loop::~Loop() {
   if (!thread_.joinable()) {
-    while (turn()) {
-    }
+    finish();
     return;
   }
   {
@@ -101,10 +114,20 @@ void Loop::run() {
     if (turn()) continue;
     {
       std::lock_guard lock(mutex_);
-      if (stopping_ && posted_.empty()) return;
+      if (stopping_ && posted_.empty()) break;
     }
     sources_.queue->wait();
   }
+  finish();
+}
+
+void Loop::finish() {
+  for (;;) {
+    if (turn()) continue;
+    if (sources_.queue->in_flight() == 0) break;
+    sources_.queue->wait();
+  }
+  sources_.queue->backend().unregister();
 }
 
 }  // namespace sluice::engine

@@ -45,17 +45,20 @@ struct LoopSources {
   DeviceSession* device = nullptr;
 };
 
-/// The control loop of one rank: runs commands in the order of their arrival and delivers completions of I/O,
+/// The control loop of one rank, which owns the I/O queue from start() to its end: runs commands in the order of their arrival and delivers completions of I/O,
 /// copies and compute. What runs on it needs no locks; it never computes over elements and never waits for
 /// one transfer.
 class Loop {
  public:
   Loop(LoopMode mode, LoopSources sources);
-  /// Begins to turn. Once, before anything waits.
-  /// Errors: kResourceExhausted when the system has no thread to give.
-  Status start();
-  /// Runs what was posted, then ends.
+  /// Takes the queue's backend over, calls `prepare` on the loop's thread, which may register with the backend what
+  /// it likes, and begins to turn. Once, before anything waits.
   /// Requires: nothing is in flight.
+  /// Errors: kResourceExhausted when the system has no thread to give; those of Backend::adopt().
+  /// After a failure the loop turns no more.
+  Status start(const std::function<void()>& prepare);
+  /// Runs what was posted, waits for the I/O in flight, lets go of what was registered with the backend, then ends.
+  /// Requires: no copy and no compute is in flight.
   ~Loop();
 
   /// Threads: any.
@@ -78,8 +81,11 @@ class Loop {
   void wake() { sources_.queue->wake(); }
 
  private:
+  Status take_over(const std::function<void()>& prepare);
   bool turn();
   void run();
+  /// Turns until there is nothing left that it was given.
+  void finish();
 
   const LoopMode mode_;
   const LoopSources sources_;

@@ -43,7 +43,7 @@ Result<SealReport> Core::seal() {
     contributions_.resize(state_.registry.tensors().size());
     running_->loop = std::make_unique<Loop>(
         parts_.loop, LoopSources{running_->queue.get(), running_->compute.get(), running_->device.get()});
-    status = running_->loop->start();
+    status = running_->loop->start([] {});
     if (status.ok()) status = running_->commit_exchange->start();
     status = agree(*communicator_, std::move(status));
   }

@@ -30,6 +30,13 @@ class FaultyDrive final : public io::Backend {
   io::Request* reap() override { return faulty_.reap(); }
   void wait(std::int64_t deadline_ns) override { faulty_.wait(deadline_ns); }
   void wake() override { faulty_.wake(); }
+  Status adopt() override { return faulty_.adopt(); }
+  Status register_memory(std::span<const std::span<std::byte>> regions) override {
+    return faulty_.register_memory(regions);
+  }
+  Status register_files(std::span<const int> fds) override { return faulty_.register_files(fds); }
+  void unregister() override { faulty_.unregister(); }
+  io::BackendUse in_use() const override { return faulty_.in_use(); }
 
  private:
   const std::unique_ptr<io::Backend> inner_;

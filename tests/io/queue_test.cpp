@@ -243,6 +243,7 @@ TEST_P(QueueTest, MayBeUsedByAnotherThreadThanItsMaker) {
   source.fill(3);
   for (int user = 0; user < 2; ++user) {
     std::thread([&] {
+      EXPECT_TRUE(backend_->adopt().ok());
       Queue queue(*backend_, {.drives = {{.piece_bytes = kPiece}}});
       EXPECT_TRUE(run(queue, Op::kWrite, target, source.data(), source.size(), 0).ok());
       EXPECT_TRUE(run(queue, Op::kRead, target, read.data(), read.size(), 0).ok());

@@ -39,9 +39,13 @@ class FaultyBackend final : public io::Backend {
   io::Request* reap() override;
   void wait(std::int64_t deadline_ns) override;
   void wake() override { inner_.wake(); }
+  Status adopt() override { return inner_.adopt(); }
   Status register_memory(std::span<const std::span<std::byte>> regions) override {
     return inner_.register_memory(regions);
   }
+  Status register_files(std::span<const int> fds) override { return inner_.register_files(fds); }
+  void unregister() override { inner_.unregister(); }
+  io::BackendUse in_use() const override { return inner_.in_use(); }
 
  private:
   io::Backend& inner_;
