@@ -1,7 +1,4 @@
-#include <dirent.h>
-#include <fcntl.h>
 #include <gmock/gmock.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -9,12 +6,10 @@
 #include <fstream>
 
 #include "io/open_backend.hpp"
-#include "io/queue.hpp"
 #include "io/thread_backend.hpp"
 #include "io/uring_backend.hpp"
 #include "support/child.hpp"
 #include "support/refusal.hpp"
-#include "support/temporary_directory.hpp"
 
 namespace sluice::io {
 namespace {
@@ -35,28 +30,6 @@ std::string opened_under(const Refusal& refusal, BackendKind kind) {
 }
 
 bool ring_allowed() { return open_uring_backend({.depth = 1}).ok(); }
-
-/// Writes and reads one byte. Returns: "ok" or what went wrong.
-std::string works(Backend& backend, const std::string& path) {
-  const Result<Directory> directory = Directory::open(path, Access::kReadWrite);
-  if (!directory.ok()) return directory.status().to_string();
-  const Result<File> file =
-      File::open(*directory, "byte", {.creation = Creation::kIfMissing, .caching = Caching::kBuffered});
-  if (!file.ok()) return file.status().to_string();
-  Queue queue(backend, {});
-  std::byte byte{42};
-  Transfer transfer;
-  transfer.file = &*file;
-  transfer.buffer = &byte;
-  transfer.bytes = 1;
-  for (const Op op : {Op::kWrite, Op::kRead}) {
-    transfer.op = op;
-    queue.submit(transfer);
-    queue.drain();
-    if (!transfer.status.ok()) return transfer.status.to_string();
-  }
-  return byte == std::byte{42} ? "ok" : "another byte";
-}
 
 TEST(OpenBackend, AForbiddenRingGivesThreadsAndTheReason) {
   EXPECT_EQ(opened_under({.call = SYS_io_uring_setup, .error = EPERM}, BackendKind::kAuto),
@@ -101,49 +74,6 @@ TEST(OpenBackend, NamesAreReadBack) {
     EXPECT_EQ(*parse_backend(backend_name(kind)), kind);
   }
   EXPECT_THAT(parse_backend("libaio").status().message(), HasSubstr("\"libaio\""));
-}
-
-TEST(UringBackend, WorksUnderALockLimitOf64KiB) {
-  if (!ring_allowed()) GTEST_SKIP() << "io_uring is forbidden here";
-  EXPECT_EQ(in_child([]() -> std::string {
-              const sim::TemporaryDirectory temporary;
-              std::filesystem::permissions(temporary.path(), std::filesystem::perms::all);
-              const rlimit limit = {64 << 10, 64 << 10};
-              if (::setrlimit(RLIMIT_MEMLOCK, &limit) != 0) return "no limit";
-              if (::getuid() == 0 && ::setresuid(65534, 65534, 65534) != 0) return "still root";
-              const Result<SelectedBackend> opened = open_backend({.kind = BackendKind::kUring});
-              return opened.ok() ? works(*opened->backend, temporary.path()) : opened.status().to_string();
-            }),
-            "ok");
-}
-
-TEST(UringBackend, ARingForbiddenLaterFailsRequestsAndStillWaitsAndWakes) {
-  if (!ring_allowed()) GTEST_SKIP() << "io_uring is forbidden here";
-  EXPECT_THAT(in_child([]() -> std::string {
-                const sim::TemporaryDirectory temporary;
-                const Result<SelectedBackend> opened = open_backend({.kind = BackendKind::kUring});
-                if (!opened.ok() || !refuse({{.call = SYS_io_uring_enter, .error = EPERM}}))
-                  return "no ring or no seccomp";
-                opened->backend->wait(opened->backend->now_ns() + 1'000'000);
-                opened->backend->wake();
-                opened->backend->wait(kNoDeadline);
-                return works(*opened->backend, temporary.path());
-              }),
-              HasSubstr("IoError (native 1): write of 1 bytes"));
-}
-
-TEST(UringBackend, ItsDescriptorsAreClosedOnExec) {
-  const Result<std::unique_ptr<Backend>> ring = open_uring_backend({.depth = 8});
-  if (!ring.ok()) GTEST_SKIP() << ring.status().message();
-  int seen = 0;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code gone;
-    const std::string what = std::filesystem::read_symlink(entry.path(), gone).string();
-    if (what.find("io_uring") == what.npos && what.find("eventfd") == what.npos) continue;
-    ++seen;
-    EXPECT_TRUE(::fcntl(std::stoi(entry.path().filename()), F_GETFD) & FD_CLOEXEC) << what;
-  }
-  EXPECT_GE(seen, 2);
 }
 
 /// The value of `field` for every thread of this process named sluice-io.

@@ -21,4 +21,8 @@ struct Refusal {
 /// Returns: whether it worked.
 bool refuse(const std::vector<Refusal>& refusals);
 
+/// Refuses this thread the next `times` of these calls and lets later ones through; only in a child.
+/// Returns: whether it worked.
+bool refuse_at_first(const Refusal& refusal, int times);
+
 }  // namespace sluice::sim
