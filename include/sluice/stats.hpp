@@ -48,9 +48,12 @@ struct Stats {
   std::uint64_t resident_chunks = 0;  ///< whole records in host frames
 
   // What is in use.
-  std::string backend;       ///< "io_uring", "threads", "none"
-  std::string direct;        ///< "O_DIRECT", "buffered", "none"
-  std::string host_backing;  ///< "huge pages", "4 KiB pages"
+  std::string backend;  ///< "uring", "threads", "none"
+  std::string ring;     ///< what the ring uses of io_uring: "single_issuer defer_taskrun …"; "none"
+  bool registered_memory = false;  ///< host frames, with the ring
+  bool registered_files = false;   ///< containers and spilled gradients, with the ring
+  std::string direct;              ///< "O_DIRECT", "buffered", "none"
+  std::string host_backing;        ///< "huge pages", "4 KiB pages"
   std::string device_backing;
   std::string isa;                     ///< of the kernels: "avx512", "avx2" …
   std::uint32_t threads = 0;           ///< of the optimizer

@@ -207,6 +207,8 @@ class Core : public std::enable_shared_from_this<Core> {
   Status reserve(SealReport& report);
   Status duplicate_communicator();
   Status carve_frames();
+  /// Frames and files, with the backend. On the loop.
+  void register_io();
   Status plan_device(SealReport& report);
   Status agree_on_registry();
 

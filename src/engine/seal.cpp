@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 
 #include "engine/core.hpp"
@@ -43,7 +44,7 @@ Result<SealReport> Core::seal() {
     contributions_.resize(state_.registry.tensors().size());
     running_->loop = std::make_unique<Loop>(
         parts_.loop, LoopSources{running_->queue.get(), running_->compute.get(), running_->device.get()});
-    status = running_->loop->start([] {});
+    status = running_->loop->start([this] { register_io(); });
     if (status.ok()) status = running_->commit_exchange->start();
     status = agree(*communicator_, std::move(status));
   }
@@ -273,6 +274,7 @@ Status Core::reserve(SealReport& report) {
   fixed_stats_.resident_chunks = report.resident_chunks;
   fixed_stats_.backend = state_.store ? std::string(running_->backend->name()) : "none";
   fixed_stats_.direct = state_.store ? state_.store->direct() : "none";
+  fixed_stats_.ring = "none";
   fixed_stats_.host_backing = running_->arena.backing();
   fixed_stats_.device_backing = state_.device->backing();
   fixed_stats_.isa = kernels::isa_name(kernels::isa_in_use());
@@ -288,6 +290,25 @@ Status Core::reserve(SealReport& report) {
         fmt::format("gradients do not fit in host memory: {} bytes on NVMe hold those needed last",
                     report.spilled_gradient_bytes));
   return {};
+}
+
+void Core::register_io() {
+  if (state_.store == nullptr) return;
+  // What is refused goes on unregistered; in_use() has the note.
+  io::Backend& backend = *running_->backend;
+  const std::array regions{running_->arena.span()};
+  if (!running_->arena.span().empty()) (void)backend.register_memory(regions);
+  std::vector<int> files;
+  for (std::uint32_t drive = 0; drive < state_.store->drive_count(); ++drive) {
+    files.push_back(state_.store->data(drive).fd());
+    if (drive < state_.partition.spilled_gradients) files.push_back(state_.store->gradients(drive).fd());
+  }
+  (void)backend.register_files(files);
+  const io::BackendUse use = backend.in_use();
+  fixed_stats_.ring = use.ring.empty() ? "none" : use.ring;
+  fixed_stats_.registered_memory = use.registered_memory;
+  fixed_stats_.registered_files = use.registered_files;
+  std::ranges::copy(use.notes, std::back_inserter(fixed_stats_.fallbacks));
 }
 
 Status Core::carve_frames() {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "io/backend.hpp"
@@ -26,6 +27,8 @@ class FaultyBackend final : public io::Backend {
   /// Keeps back the requests of this file until release().
   void hold(int fd) { held_fd_ = fd; }
   void release();
+  /// From here on adopt() fails with this.
+  void refuse_adoption(Status status) { adoption_ = std::move(status); }
 
   /// Every request, in the order of submission.
   const std::vector<Entry>& log() const { return log_; }
@@ -39,7 +42,7 @@ class FaultyBackend final : public io::Backend {
   io::Request* reap() override;
   void wait(std::int64_t deadline_ns) override;
   void wake() override { inner_.wake(); }
-  Status adopt() override { return inner_.adopt(); }
+  Status adopt() override { return adoption_.ok() ? inner_.adopt() : adoption_; }
   Status register_memory(std::span<const std::span<std::byte>> regions) override {
     return inner_.register_memory(regions);
   }
@@ -54,6 +57,7 @@ class FaultyBackend final : public io::Backend {
   io::RequestList done_;
   io::RequestList kept_back_;
   int held_fd_ = Fault::kAnyFile;
+  Status adoption_;
   std::uint32_t in_flight_ = 0;
   std::uint32_t max_in_flight_ = 0;
   std::vector<Entry> log_;
