@@ -85,7 +85,7 @@ class Backend {
   /// Blocks: never on a drive.
   virtual Request* submit(Request* first) = 0;
 
-  /// Returns: a list of all requests that have finished, null when there are none.
+  /// Returns: a list of requests that have finished, null when there are none.
   /// Blocks: never.
   virtual Request* reap() = 0;
 

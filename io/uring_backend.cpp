@@ -81,7 +81,8 @@ std::uint64_t this_thread() {
 
 class UringBackend final : public Backend {
  public:
-  explicit UringBackend(const UringOptions& options) : options_(options) {}
+  explicit UringBackend(const UringOptions& options)
+      : options_(options), hoped_for_(kHopedFor & options.features) {}
 
   ~UringBackend() override {
     while (in_kernel_ > 0) {
@@ -143,7 +144,7 @@ class UringBackend final : public Backend {
   }
 
   Status adopt() override {
-    if (owned()) return dead_error_ == 0 ? Status() : refusal(dead_error_);
+    if (owned()) return check_usable();
     close_ring();
     if (Status opened = open_here(); !opened.ok()) {
       dead_error_ = static_cast<int>(opened.native());
@@ -156,11 +157,13 @@ class UringBackend final : public Backend {
   }
 
   Status register_memory(std::span<const std::span<std::byte>> regions) override {
+    SLUICE_RETURN_IF_ERROR(check_usable());
     regions_.assign(regions.begin(), regions.end());
     return register_regions();
   }
 
   Status register_files(std::span<const int> fds) override {
+    SLUICE_RETURN_IF_ERROR(check_usable());
     fds_.assign(fds.begin(), fds.end());
     return register_descriptors();
   }
@@ -172,17 +175,24 @@ class UringBackend final : public Backend {
   }
 
   BackendUse in_use() const override {
-    BackendUse use{.ring = describe_ring(ring_.flags),
-                   .registered_memory = !memory_.empty(),
-                   .registered_files = !file_numbers_.empty(),
-                   .notes = {}};
-    for (const std::string& note : {describe_missing(kHopedFor, ring_.flags), memory_note_, files_note_})
+    BackendUse use;
+    if (!ring_open_) return use;
+    use.ring = describe_ring(ring_.flags);
+    use.registered_memory = !memory_.empty();
+    use.registered_files = !file_numbers_.empty();
+    for (const std::string& note : {describe_missing(hoped_for_, ring_.flags), memory_note_, files_note_})
       if (!note.empty()) use.notes.push_back(note);
     return use;
   }
 
  private:
   bool owned() const { return owner_ == this_thread(); }
+
+  Status check_usable() const {
+    if (!owned())
+      return Status(Code::kFailedPrecondition, "io_uring: another thread's ring, to be adopted first");
+    return dead_error_ == 0 ? Status() : refusal(dead_error_);
+  }
 
   /// A ring of the calling thread's, which works.
   Status open_here() {
@@ -191,7 +201,7 @@ class UringBackend final : public Backend {
     wake_armed_ = false;
     // One entry more than the depth: the poll that wake() ends. As many completions as entries, so that a small
     // memory limit holds more rings; there are never more than requests held.
-    const OpenedRing opened = open_ring(kHopedFor, [this](unsigned flags) {
+    const OpenedRing opened = open_ring(hoped_for_, [this](unsigned flags) {
       io_uring_params params = {};
       params.flags = flags;
       params.cq_entries = options_.depth + 1;
@@ -233,14 +243,12 @@ class UringBackend final : public Backend {
     std::vector<iovec> buffers;
     for (const std::span<std::byte> piece : memory.pieces()) buffers.push_back({piece.data(), piece.size()});
     const int error =
-        !owned() ? -EPERM
-                 : io_uring_register_buffers(&ring_, buffers.data(), static_cast<unsigned>(buffers.size()));
+        io_uring_register_buffers(&ring_, buffers.data(), static_cast<unsigned>(buffers.size()));
     return note(error, "memory", memory_note_, [&] { memory_ = std::move(memory); });
   }
 
   Status register_descriptors() {
-    const int error =
-        !owned() ? -EPERM : io_uring_register_files(&ring_, fds_.data(), static_cast<unsigned>(fds_.size()));
+    const int error = io_uring_register_files(&ring_, fds_.data(), static_cast<unsigned>(fds_.size()));
     return note(error, "files", files_note_, [&] {
       file_numbers_.assign(static_cast<std::size_t>(*std::ranges::max_element(fds_)) + 1, -1);
       for (std::size_t number = 0; number < fds_.size(); ++number)
@@ -279,8 +287,7 @@ class UringBackend final : public Backend {
     } else if (request.op == Op::kDropCache) {
       // Never done while submitting: the kernel gives DONTNEED, which may wait, to a worker.
       // Source: io_uring/advise.c of Linux 5.6 and later.
-      io_uring_prep_fadvise(sqe, request.fd, request.offset, static_cast<off_t>(request.bytes),
-                            POSIX_FADV_DONTNEED);
+      io_uring_prep_fadvise(sqe, request.fd, request.offset, request.bytes, POSIX_FADV_DONTNEED);
     } else if (request.op == Op::kRead && piece >= 0) {
       io_uring_prep_read_fixed(sqe, request.fd, request.buffer, request.bytes, request.offset, piece);
     } else if (request.op == Op::kRead) {
@@ -299,16 +306,18 @@ class UringBackend final : public Backend {
     unsent_.push(request);
   }
 
-  /// Hands what is prepared to the kernel and lets it post what has finished; nothing when there is neither.
+  /// Hands what is prepared to the kernel, or lets it post what has finished; nothing when there is neither, or
+  /// something is posted already: one call of the kernel a round of wait() and reap().
   void fetch() {
     if (!owned() || dead_error_ != 0) return;
     if (!unsent_.empty()) {
       settle(io_uring_submit_and_get_events(&ring_));
-    } else if (constexpr unsigned kPending = IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW;
-               // Relaxed: a flag that is seen late is seen by the next call, and wait() asks the kernel.
-               (__atomic_load_n(ring_.sq.kflags, __ATOMIC_RELAXED) & kPending) != 0) {
-      io_uring_get_events(&ring_);
+      return;
     }
+    // Relaxed: a flag that is seen late is seen by the next call, and wait() asks the kernel.
+    const unsigned flags = __atomic_load_n(ring_.sq.kflags, __ATOMIC_RELAXED);
+    const bool pending = (flags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0;
+    if (pending && done_.empty() && io_uring_cq_ready(&ring_) == 0) io_uring_get_events(&ring_);
   }
 
   /// Does the books after an enter that returned `result`. What the kernel has no memory for stays prepared.
@@ -392,6 +401,7 @@ class UringBackend final : public Backend {
   }
 
   const UringOptions options_;
+  const unsigned hoped_for_;
   Descriptor event_;
   io_uring ring_ = {};
   bool ring_open_ = false;

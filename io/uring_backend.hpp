@@ -14,6 +14,8 @@ struct UringOptions {
   /// Memory is registered in pieces of at most so many bytes; a request across two of them goes unregistered.
   /// Source: io_uring_register(2), IORING_REGISTER_BUFFERS: the kernel takes at most 1 GiB in one.
   std::size_t registered_piece_bytes = std::size_t{1} << 30;
+  /// What to ask the kernel for, of ring_features(); fewer make the ring of an older Linux.
+  unsigned features = ~0u;
 };
 
 /// A Backend over one io_uring, probed with a write and a read of a descriptor of its own. Where the kernel

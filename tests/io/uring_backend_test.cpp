@@ -17,6 +17,7 @@
 
 #include "io/open_backend.hpp"
 #include "io/queue.hpp"
+#include "io/uring_setup.hpp"
 #include "queue_fixture.hpp"
 #include "support/child.hpp"
 #include "support/refusal.hpp"
@@ -143,6 +144,33 @@ class UringBackendTest : public testing::Test {
   std::unique_ptr<Directory> directory_;
   std::unique_ptr<Backend> ring_;
 };
+
+TEST_F(UringBackendTest, TheRingOfEveryOlderLinuxWorksAdoptsWakesAndRegisters) {
+  const File target = file("data");
+  Buffer memory(2 * kBlock);
+  unsigned features = 0;
+  for (std::size_t count = 0; count <= ring_features().size(); ++count) {
+    Result<std::unique_ptr<Backend>> older = open_uring_backend({.depth = 8, .features = features});
+    ASSERT_TRUE(older.ok()) << older.status().to_string();
+    ring_ = std::move(*older);
+    SCOPED_TRACE(ring_->in_use().ring);
+    for (int turn = 0; turn < 2; ++turn) {
+      std::thread([&] {
+        ASSERT_TRUE(ring_->adopt().ok());
+        ASSERT_TRUE(turn == 1 || ring_->register_files(std::array{target.fd()}).ok());
+        EXPECT_EQ(run(Op::kWrite, target.fd(), memory.data()), kBlock);
+        EXPECT_EQ(run(Op::kRead, target.fd(), memory.data()), kBlock);
+        std::thread([&] { ring_->wake(); }).join();
+        ring_->wait(kNoDeadline);
+        std::thread waker([&] { ring_->wake(); });
+        ring_->wait(kNoDeadline);
+        waker.join();
+      }).join();
+    }
+    std::thread([&] { EXPECT_EQ(run(Op::kRead, target.fd(), memory.data()), -EPERM); }).join();
+    if (count < ring_features().size()) features |= ring_features()[count].flags;
+  }
+}
 
 TEST_F(UringBackendTest, TellsWhatItUses) {
   const BackendUse use = ring_->in_use();
