@@ -70,7 +70,7 @@ TEST_P(QueueScheduleTest, AnEndlessHigherClassDoesNotStarveTheLowest) {
   std::size_t first_behind = 0;
   while (backend_->log()[first_behind].offset < 1 << 20) ++first_behind;
   EXPECT_GE(first_behind, 4u);
-  EXPECT_LE(first_behind, Queue::kPatience + 1);
+  EXPECT_LE(first_behind, DriveLane::kPatience + 1);
 }
 
 TEST_P(QueueScheduleTest, TransfersOfOneClassStartInTheirOrder) {
