@@ -8,33 +8,26 @@ DriveLane::DriveLane(std::uint32_t depth) : depth_(depth) { unseen_.fill(kMemory
 
 Transfer* DriveLane::start() {
   if (in_flight_ >= depth_) return nullptr;
-  std::array<bool, kPriorityCount> has_room = {};
   std::size_t chosen = kPriorityCount;
+  std::size_t end = 0;               // of the classes with room
   std::uint32_t lower = in_flight_;  // of the classes below
-  bool kept_free = false;            // what is left is for a class seen lately
-  for (std::size_t c = 0; c < kPriorityCount && !kept_free; ++c) {
-    lower -= held_[c];
-    kept_free = unseen_[c] < kMemory && lower >= depth_ - reserve();
-    if (waiting_[c].empty()) continue;
-    has_room[c] = true;
-    if (chosen == kPriorityCount || passed_over_[c] >= kPatience) chosen = c;
+  for (bool kept_free = false; end < kPriorityCount && !kept_free; ++end) {
+    lower -= held_[end];
+    kept_free = unseen_[end] < kMemory && lower >= depth_ - reserve();  // what is left is for this class
+    if (waiting_[end].empty()) continue;
+    if (chosen == kPriorityCount || passed_over_[end] >= kPatience) chosen = end;
   }
   if (chosen == kPriorityCount) return nullptr;
 
   passed_over_[chosen] = 0;
   unseen_[chosen] = 0;
-  for (std::size_t c = chosen + 1; c < kPriorityCount; ++c) {
-    if (has_room[c]) ++passed_over_[c];
+  for (std::size_t c = chosen + 1; c < end; ++c) {
+    if (!waiting_[c].empty()) ++passed_over_[c];
   }
   for (std::size_t c = 0; c < chosen; ++c) unseen_[c] = std::min(unseen_[c] + 1, kMemory);
   ++held_[chosen];
   ++in_flight_;
   return waiting_[chosen].first;
-}
-
-void DriveLane::end(Priority priority) {
-  --held_[index(priority)];
-  --in_flight_;
 }
 
 Transfer* DriveLane::first_waiting() const {

@@ -31,7 +31,10 @@ class DriveLane {
   /// or there is no room. A caller that is given one starts a piece of it: the choice is booked.
   Transfer* start();
   /// A piece of this class has come back.
-  void end(Priority priority);
+  void end(Priority priority) {
+    --held_[index(priority)];
+    --in_flight_;
+  }
 
   std::uint32_t in_flight() const { return in_flight_; }
   std::uint32_t depth() const { return depth_; }

@@ -27,20 +27,33 @@ class RateMeter {
   static constexpr std::int64_t kMemoryNs = 250'000'000;
 
   /// A request is in flight from now on. Requires: times do not go back.
-  void start(std::int64_t now_ns);
+  void start(std::int64_t now_ns) {
+    pass(now_ns);
+    ++in_flight_;
+  }
   /// One has finished. Requires: started before.
-  void finish(std::int64_t now_ns, std::uint64_t bytes);
+  void finish(std::int64_t now_ns, std::uint64_t bytes) {
+    pass(now_ns);
+    --in_flight_;
+    bytes_ += bytes;
+    if (busy_ns_ > 2 * kMemoryNs) forget();
+  }
   /// What is in flight counts up to now: the rate of a drive that hangs falls.
   double bytes_per_s(std::int64_t now_ns) const;
   std::uint32_t in_flight() const { return in_flight_; }
 
  private:
-  void pass(std::int64_t now_ns);
+  void pass(std::int64_t now_ns) {
+    if (now_ns == seen_ns_) return;
+    if (in_flight_ > 0) busy_ns_ += now_ns - seen_ns_;
+    seen_ns_ = now_ns;
+  }
+  void forget();
 
   std::uint32_t in_flight_ = 0;
   std::int64_t seen_ns_ = 0;  // the time up to which busy_ns_ counts
-  double busy_ns_ = 0;
-  double bytes_ = 0;
+  std::int64_t busy_ns_ = 0;
+  std::uint64_t bytes_ = 0;
 };
 
 }  // namespace sluice::io

@@ -15,6 +15,8 @@ namespace {
 constexpr std::int64_t kPauseStepNs = 50'000;
 constexpr std::int64_t kPauseMostNs = 1'000'000;
 
+constexpr std::uint64_t kEnd = std::numeric_limits<std::int64_t>::max();  // of offsets
+
 /// Requires: grid a power of two.
 std::uint64_t round_down(std::uint64_t value, std::uint64_t grid) { return value & ~(grid - 1); }
 
@@ -88,42 +90,50 @@ Queue::~Queue() {
 }
 
 void Queue::submit(Transfer& transfer) {
-  transfer.status = closing_ ? Status(Code::kAborted, "the I/O queue is closed") : check(transfer);
+  const bool taken = !closing_ && well_formed(transfer);
+  if (!taken) {
+    transfer.status = refusal(transfer);
+  } else if (!transfer.status.ok()) {
+    transfer.status = Status();  // of an earlier use
+  }
   transfer.done_bytes = 0;
   transfer.cut_bytes_ = 0;
   transfer.pieces_ = 0;
   ++in_flight_;
-  const bool has_work = transfer.op == Op::kFlush || transfer.bytes > 0;
-  transfer.cutting_ = has_work && transfer.status.ok();
+  transfer.cutting_ = taken && (transfer.op == Op::kFlush || transfer.bytes > 0);
   if (!transfer.cutting_) return done_.push(transfer);
   Drive& drive = drives_[transfer.drive];
   if (transfer.op != Op::kFlush) drive.backlog_bytes[direction(transfer.op)] += transfer.bytes;
   drive.lane.wait(transfer);
 }
 
-Status Queue::check(const Transfer& transfer) const {
+bool Queue::well_formed(const Transfer& transfer) const {
+  if (transfer.drive >= drives_.size() || transfer.op == Op::kDropCache) return false;
+  if (transfer.op != Op::kFlush && transfer.bytes == 0) return true;
+  if (transfer.file == nullptr) return false;
+  if (transfer.op == Op::kFlush) return true;
+  const Grid grid = transfer.file->grid();
+  return transfer.buffer != nullptr && transfer.offset <= kEnd && transfer.bytes <= kEnd - transfer.offset &&
+         ((transfer.offset | transfer.bytes) & (grid.offset_bytes - 1)) == 0 &&
+         (reinterpret_cast<std::uintptr_t>(transfer.buffer) & (grid.memory_bytes - 1)) == 0;
+}
+
+Status Queue::refusal(const Transfer& transfer) const {
+  if (closing_) return Status(Code::kAborted, "the I/O queue is closed");
   const auto invalid = [](std::string why) { return Status(Code::kInvalidArgument, std::move(why)); };
   if (transfer.drive >= drives_.size()) {
     return invalid(fmt::format("transfer on drive {}: the queue has {}", transfer.drive, drives_.size()));
   }
   if (transfer.op == Op::kDropCache) return invalid("a transfer reads, writes or flushes");
-  if (transfer.op != Op::kFlush && transfer.bytes == 0) return Status();
   if (transfer.file == nullptr) return invalid("transfer without a file");
-  if (transfer.op == Op::kFlush) return Status();
   if (transfer.buffer == nullptr) {
     return invalid(fmt::format("{} of {} without a buffer", op_name(transfer.op), transfer.file->path()));
   }
-  constexpr std::uint64_t kEnd = std::numeric_limits<std::int64_t>::max();
   const Grid grid = transfer.file->grid();
-  const bool on_grid = ((transfer.offset | transfer.bytes) & (grid.offset_bytes - 1)) == 0 &&
-                       (reinterpret_cast<std::uintptr_t>(transfer.buffer) & (grid.memory_bytes - 1)) == 0;
-  if (transfer.offset > kEnd || transfer.bytes > kEnd - transfer.offset || !on_grid) {
-    return invalid(fmt::format(
-        "{} of {} bytes at offset {} of {} from memory at {}: the file's grid is {} bytes, {} in memory",
-        op_name(transfer.op), transfer.bytes, transfer.offset, transfer.file->path(),
-        static_cast<const void*>(transfer.buffer), grid.offset_bytes, grid.memory_bytes));
-  }
-  return Status();
+  return invalid(fmt::format(
+      "{} of {} bytes at offset {} of {} from memory at {}: the file's grid is {} bytes, {} in memory",
+      op_name(transfer.op), transfer.bytes, transfer.offset, transfer.file->path(),
+      static_cast<const void*>(transfer.buffer), grid.offset_bytes, grid.memory_bytes));
 }
 
 void Queue::cancel(Transfer& transfer) {
@@ -286,10 +296,11 @@ void Queue::finish(Piece& piece) {
     const bool read = request.op == Op::kRead;
     ++(read ? counters_.reads : counters_.writes);
     (read ? counters_.bytes_read : counters_.bytes_written) += bytes;
-    ++piece.drive->requests[direction(request.op)];
-    piece.drive->meters[direction(request.op)].finish(now_ns(), bytes);
-    ++piece.drive->since_control.pieces;
-    (read ? piece.drive->since_control.bytes_read : piece.drive->since_control.bytes_written) += bytes;
+    Drive& drive = *piece.drive;
+    ++drive.requests[direction(request.op)];
+    drive.meters[direction(request.op)].finish(now_ns(), bytes);
+    ++drive.since_control.pieces;
+    (read ? drive.since_control.bytes_read : drive.since_control.bytes_written) += bytes;
   }
   if (failed) {
     const int error = static_cast<int>(-request.result);

@@ -120,7 +120,8 @@ class Queue {
     std::uint64_t errors = 0;
   };
 
-  Status check(const Transfer& transfer) const;
+  bool well_formed(const Transfer& transfer) const;
+  Status refusal(const Transfer& transfer) const;
   std::int64_t now_ns();
   void fill();
   void cut(Drive& drive, Transfer& transfer);
