@@ -178,6 +178,8 @@ void File::fall_back(std::string reason) {
   if (direct_) ::fcntl(fd(), F_SETFL, ::fcntl(fd(), F_GETFL) & ~O_DIRECT);
   direct_ = false;
   grid_ = {};
+  // Transfers say all that is to be read; what the kernel reads ahead of them would stay behind in the cache.
+  ::posix_fadvise(fd(), 0, 0, POSIX_FADV_RANDOM);
   fallback_reason_ = std::move(reason) + "; using the page cache";
 }
 
