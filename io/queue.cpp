@@ -83,10 +83,6 @@ Queue::~Queue() {
       fail(*transfer, Status(Code::kAborted, "the I/O queue was closed"));
   }
   drain();
-  for (send(); free_drops_.count < drops_.size(); send()) {
-    backend_.wait(kNoDeadline);
-    take_finished();
-  }
 }
 
 void Queue::submit(Transfer& transfer) {
@@ -172,6 +168,10 @@ void Queue::drain() {
   while (in_flight_ > 0) {
     poll();
     if (in_flight_ > 0) wait();
+  }
+  for (send(); free_drops_.count < drops_.size(); send()) {
+    backend_.wait(kNoDeadline);
+    take_finished();
   }
 }
 

@@ -37,7 +37,7 @@ struct QueueOptions {
 struct QueueCounters {
   std::uint64_t reads = 0, writes = 0, flushes = 0;  ///< requests finished, whatever their result
   std::uint64_t bytes_read = 0, bytes_written = 0;   ///< moved by the kernel, bytes moved twice counted twice
-  std::uint64_t retries = 0;          ///< requests sent again after EINTR, EAGAIN or no progress
+  std::uint64_t retries = 0;          ///< requests sent again after EINTR, a busy kernel or no progress
   std::uint64_t short_transfers = 0;  ///< requests that moved fewer bytes than asked
   std::uint64_t errors = 0;           ///< transfers that did not succeed, cancelled ones included
   std::uint64_t transfers = 0;        ///< transfers completed
@@ -91,7 +91,7 @@ class Queue {
   /// Threads: any.
   void wake() { backend_.wake(); }
 
-  /// Polls and waits until nothing is in flight.
+  /// Polls and waits until nothing is in flight and the backend holds no request.
   void drain();
 
   /// Transfers submitted and not completed.

@@ -262,6 +262,7 @@ TEST_F(QueueDriveTest, NoRequestExceedsWhatTheBackendTakes) {
     queue.drain();
     EXPECT_TRUE(transfers[0].status.ok()) << transfers[0].status.to_string();
     EXPECT_EQ(transfers[0].done_bytes, kBytes);
+    EXPECT_EQ(queue.counters().bytes_read, 2 * kBytes);
     const std::uint32_t grid = file.grid().offset_bytes;
     EXPECT_EQ(backend.most_bytes(), most / grid * grid);
   }
