@@ -163,6 +163,22 @@ TEST_P(QueueFaultTest, AFailedTransferKeepsItsBufferUntilTheLastPieceIsBack) {
   EXPECT_LE(backend_->log().size(), 7u);  // nothing more was cut after the failure was seen
 }
 
+TEST_P(QueueFaultTest, NothingOfAFailedTransferIsSentAgain) {
+  const File target = file("data");
+  Buffer memory(8 * kPiece);
+  for (const auto& [first, second] : {std::pair(EIO, EAGAIN), std::pair(EAGAIN, EIO)}) {
+    backend_->faults().clear();
+    backend_->faults().add({.op = Op::kWrite, .error = first, .count = 1});
+    backend_->faults().add({.op = Op::kWrite, .error = second, .count = 1});
+    const std::size_t before = backend_->log().size();
+    Queue queue(*backend_, {.drives = {{.piece_bytes = kPiece, .depth = 2}}});
+    EXPECT_EQ(run(queue, Op::kWrite, target, memory.data(), memory.size(), 0).native(), EIO);
+    EXPECT_EQ(backend_->log().size(), before + 2);
+    EXPECT_EQ(queue.counters().retries, first == EAGAIN ? 1u : 0u);
+    EXPECT_EQ(queue.observe(0).write_backlog_bytes, 0u);
+  }
+}
+
 TEST_P(QueueFaultTest, AFullDriveIsNoSpaceNamingTheFile) {
   const File target = file("data");
   for (const int error : {ENOSPC, EDQUOT}) {
@@ -261,6 +277,7 @@ TEST_P(QueueFaultTest, ABackendThatTakesOneRequestACallStillMovesEverything) {
   ASSERT_TRUE(run(queue, Op::kRead, target, read.data(), read.size(), 0).ok());
   EXPECT_TRUE(read == content);
   EXPECT_EQ(queue.counters().reads, 100u);
+  EXPECT_LE(queue.counters().max_in_flight, 16u);
 }
 
 TEST_P(QueueFaultTest, ClosingWithHundredsInFlightUnderFaultsCompletesEachOnce) {
