@@ -71,6 +71,9 @@ TEST(DropBehind, AFlushDropsAllOfItsFileAndNothingOfOthers) {
   EXPECT_THAT(due(drops), ElementsAre(Drop{3, 0, DropBehind::kToTheEnd}));
   drops.flushed(4);
   EXPECT_THAT(due(drops), ElementsAre(Drop{4, 0, DropBehind::kToTheEnd}));
+  for (std::uint64_t at = 0; at < 2 * DropBehind::kWindowBytes; at += DropBehind::kJoinedBytes)
+    drops.written(5, at, DropBehind::kJoinedBytes);
+  for (const Drop& drop : due(drops)) EXPECT_EQ(drop.fd, 5);  // nothing is left to do for the others
 }
 
 TEST(DropBehind, MoreRangesThanAreKeptBecomeTheWholeFile) {

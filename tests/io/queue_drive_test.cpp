@@ -249,6 +249,17 @@ TEST_F(QueueDriveTest, ADemandReadIsSubmittedAtOnceThoughWriteBehindHasFilledIts
   queue.drain();
 }
 
+TEST_F(QueueDriveTest, WhatOnDoneSubmitsIsSentByTheSamePoll) {
+  const File file = open("data");
+  RatedBackend backend(8);
+  Queue queue(backend, {});
+  load(queue, 0, file, Op::kRead, Priority::kDemand, 1, 2);
+  queue.wait();
+  EXPECT_EQ(queue.poll(), 1u);
+  EXPECT_EQ(backend.in_flight(file.fd()), 1u);
+  queue.drain();
+}
+
 TEST_F(QueueDriveTest, NoRequestExceedsWhatTheBackendTakes) {
   const File file = open("data");
   constexpr std::uint64_t kBytes = std::uint64_t{9} << 30;
