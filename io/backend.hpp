@@ -38,7 +38,7 @@ std::int64_t steady_now_ns();
 struct Request {
   Op op = Op::kRead;
   int fd = -1;
-  std::uint32_t bytes = 0;  ///< at most kMaxRequestBytes; 0 for a flush
+  std::uint32_t bytes = 0;  ///< at most the backend's max_request_bytes; 0 for a flush
   std::uint64_t offset = 0;
   void* buffer = nullptr;   ///< only read from by a write
   std::int64_t result = 0;  ///< bytes moved, perhaps fewer than asked, or a negative errno
@@ -56,6 +56,7 @@ struct BackendUse {
 
 struct BackendLimits {
   std::uint32_t depth = 0;  ///< requests held at once, finished ones that were not reaped included
+  std::uint32_t max_request_bytes = kMaxRequestBytes;
 };
 
 /// The seam to the kernel's block I/O: the ring, threads that call pread and pwrite, or a simulation.

@@ -47,17 +47,18 @@ struct Extent {
 };
 
 /// Repeats `call(done_bytes)` until everything, or at a read the end of the file, is reached.
-/// Requires: the extent on `grid`; calls go on from points on the grid.
+/// Requires: the extent on the file's grid; calls go on from points on it.
 /// Returns: the bytes moved.
 template <class Call>
-Result<std::size_t> move_all(Extent extent, std::uint32_t grid, const std::string& doing, Call call) {
+Result<std::size_t> move_all(const File& file, Extent extent, const std::string& doing, Call call) {
+  const std::uint32_t grid = file.grid().offset_bytes;
   std::size_t done = 0;
   for (int tries = 0; done < extent.bytes;) {
     const ssize_t moved = call(done);
     if (moved < 0) {
       const int error = errno;
       const bool transient = error == EINTR || error == EAGAIN;
-      if (!transient || ++tries == kMaxTries) return status_from_errno(error, doing);
+      if (!transient || ++tries == kMaxTries) return file.failure(error, doing);
       if (error == EAGAIN) ::sched_yield();
       continue;
     }
@@ -76,7 +77,7 @@ Result<std::size_t> move_all(Extent extent, std::uint32_t grid, const std::strin
 Result<std::size_t> read_all(const File& file, Extent extent, std::byte* target) {
   const auto doing =
       fmt::format("read of {} bytes at offset {} of {}", extent.bytes, extent.offset, file.path());
-  return move_all(extent, file.grid().offset_bytes, doing, [&](std::size_t done) {
+  return move_all(file, extent, doing, [&](std::size_t done) {
     return ::pread(file.fd(), target + done, extent.bytes - done, static_cast<off_t>(extent.offset + done));
   });
 }
@@ -84,7 +85,7 @@ Result<std::size_t> read_all(const File& file, Extent extent, std::byte* target)
 Status write_all(const File& file, Extent extent, const std::byte* source) {
   const auto doing =
       fmt::format("write of {} bytes at offset {} of {}", extent.bytes, extent.offset, file.path());
-  const Result<std::size_t> moved = move_all(extent, file.grid().offset_bytes, doing, [&](std::size_t done) {
+  const Result<std::size_t> moved = move_all(file, extent, doing, [&](std::size_t done) {
     return ::pwrite(file.fd(), source + done, extent.bytes - done, static_cast<off_t>(extent.offset + done));
   });
   if (!moved.ok()) return moved.status();
@@ -177,6 +178,8 @@ void File::fall_back(std::string reason) {
   if (direct_) ::fcntl(fd(), F_SETFL, ::fcntl(fd(), F_GETFL) & ~O_DIRECT);
   direct_ = false;
   grid_ = {};
+  // Transfers say all that is to be read; what the kernel reads ahead of them would stay behind in the cache.
+  ::posix_fadvise(fd(), 0, 0, POSIX_FADV_RANDOM);
   fallback_reason_ = std::move(reason) + "; using the page cache";
 }
 
@@ -242,6 +245,18 @@ Result<std::uint64_t> File::size() const {
   struct stat found;
   if (::fstat(fd(), &found) != 0) return status_from_errno(errno, "size of " + path_);
   return static_cast<std::uint64_t>(found.st_size);
+}
+
+Status File::failure(int error, std::string_view doing) const {
+  const Status status = status_from_errno(error, doing);
+  if (error != EINVAL || !direct_) return status;
+  return Status(
+      status.code(),
+      fmt::format("{}: direct I/O on a grid of {} bytes ({} in memory) is refused here, though it was "
+                  "accepted at first: use a directory on a file system that takes O_DIRECT (ext4, "
+                  "XFS), or one without it, which is known at open",
+                  status.message(), grid_.offset_bytes, grid_.memory_bytes),
+      error);
 }
 
 Status File::flush() const {

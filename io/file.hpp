@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "io/directory.hpp"
 #include "sluice/status.hpp"
@@ -56,6 +57,11 @@ class File {
   /// the bytes around an unaligned end are read and written back. Blocks: on the drive; meant for small
   /// metadata.
   Status write_exact(std::uint64_t offset, std::span<const std::byte> source) const;
+
+  /// The failure of an operation on this file. EINVAL says what direct I/O on its grid means: a file system that
+  /// took it when it was probed may still refuse a later request, and no read or write that has begun is moved
+  /// to the page cache behind the caller's back.
+  Status failure(int error, std::string_view doing) const;
 
   bool direct() const { return direct_; }
   /// Why a file asked to be direct is buffered; empty otherwise.

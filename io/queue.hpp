@@ -3,93 +3,61 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "io/backend.hpp"
+#include "io/depth_control.hpp"
+#include "io/drive_lane.hpp"
+#include "io/drive_meter.hpp"
 #include "io/drive_settings.hpp"
+#include "io/drop_behind.hpp"
 #include "io/file.hpp"
 #include "io/request_list.hpp"
+#include "io/transfer.hpp"
 #include "sluice/status.hpp"
 
 namespace sluice::io {
 
-/// Which transfer's pieces go first when there is room for one.
-enum class Priority : std::uint8_t {
-  kDemand,  ///< somebody waits for it
-  kReadAhead,
-  kWriteBehind,
-};
-inline constexpr std::size_t kPriorityCount = 3;
-
-/// One movement of bytes between memory and a file, of any length. May be derived from.
-/// Requires: for a direct file, buffer, offset and bytes on its grid.
-/// Lifetime: owned by the caller; it, its buffer and its file stay, untouched, from Queue::submit() until
-/// on_done.
-struct Transfer {
-  Op op = Op::kRead;
-  Priority priority = Priority::kDemand;
-  std::uint32_t drive =
-      0;  ///< each drive has a depth of its own, so that a slow one does not hold up the others
-  const File* file = nullptr;
-  std::byte* buffer = nullptr;  ///< only read from by a write
-  std::uint64_t bytes = 0;      ///< 0 for a flush
-  std::uint64_t offset = 0;
-  void (*on_done)(Transfer&) = nullptr;
-  void* owner = nullptr;  ///< the caller's
-
-  Status status;                 ///< valid in on_done and after
-  std::uint64_t done_bytes = 0;  ///< all of `bytes` exactly when a read or write has succeeded
-
- private:
-  friend class Queue;
-  friend struct TransferList;
-  Transfer* next_ = nullptr;
-  std::uint64_t cut_bytes_ = 0;  ///< [0, cut_bytes_) has been given to pieces
-  std::uint32_t pieces_ = 0;     ///< alive now
-  bool cutting_ = false;         ///< in a list of transfers with something left to cut
-};
-
-/// A first-in, first-out list of transfers.
-struct TransferList {
-  Transfer* first = nullptr;
-  Transfer* last = nullptr;
-
-  bool empty() const { return first == nullptr; }
-  void push(Transfer& transfer);
-  Transfer& pop();
-  void remove(Transfer& transfer);
+/// Whether a drive is always given its depth, or the fewest requests that move as much.
+enum class DepthUse : std::uint8_t {
+  kFixed,
+  kAdapted,  ///< between 2 and the depth, as DepthControl decides
 };
 
 struct QueueOptions {
-  /// One a drive, at least one. Pieces are rounded down to the file's grid, at least one grid; a drive's depth
-  /// is at most its equal share of the backend's.
+  /// One a drive, at least one. Pieces are rounded down to the file's grid, at least one grid, and never larger
+  /// than the backend's requests. Where the backend holds less than all depths together it is shared in
+  /// proportion to them, at least 1 each.
   std::vector<DriveSettings> drives = {{}};
+  DepthUse depth_use = DepthUse::kFixed;
 };
 
 /// Requests are what the backend was given; transfers what the caller submitted.
 struct QueueCounters {
   std::uint64_t reads = 0, writes = 0, flushes = 0;  ///< requests finished, whatever their result
   std::uint64_t bytes_read = 0, bytes_written = 0;   ///< moved by the kernel, bytes moved twice counted twice
-  std::uint64_t retries = 0;          ///< requests sent again after EINTR, EAGAIN or no progress
+  std::uint64_t retries = 0;          ///< requests sent again after EINTR, a busy kernel or no progress
   std::uint64_t short_transfers = 0;  ///< requests that moved fewer bytes than asked
   std::uint64_t errors = 0;           ///< transfers that did not succeed, cancelled ones included
   std::uint64_t transfers = 0;        ///< transfers completed
   std::uint32_t max_in_flight = 0;    ///< most requests in the backend at once
 };
 
-/// Transfers over a backend: cuts them into pieces, bounds what is in flight, sends demand before read-ahead
-/// before write-behind (a waiting class is served after kPatience pieces of higher ones), resumes short
-/// requests, retries EINTR and EAGAIN, and says of every failure what was being done to what. Transfers may
-/// run and complete in any order: a read that must see a write is submitted after that write's on_done, and
-/// so is a flush.
+/// Transfers over a backend: cuts them into pieces, bounds what is in flight on each drive, sends demand before
+/// read-ahead before write-behind (DriveLane), resumes short requests, sends again what was interrupted or
+/// found the kernel busy, and says of every failure what was being done to what. Transfers may run and complete
+/// in any order: a read that must see a write is submitted after that write's on_done, and so is a flush.
+/// What it moves to or from a buffered file leaves the page cache behind it (DropBehind); these requests are
+/// the queue's own, a few at a time, counted nowhere, and their failure is no failure.
+/// A drive that hangs holds up no other one as long as the backend's depth is at least the number of drives.
 /// Threads: everything but wake() belongs to one thread at a time, the backend's: another one takes it over
 /// with backend().adopt() while nothing is in flight.
 /// Lifetime: the backend and all files outlive the queue. A backend serves one queue.
-/// Cost: no allocation after construction, but for the message of a failure.
+/// Cost: no allocation after construction, but for the message of a failure; the clock is read once for a
+/// poll() that has something to do.
 class Queue {
  public:
-  /// A class of transfers that waits is passed over at most this often.
-  static constexpr std::uint32_t kPatience = 8;
   /// How often a request is sent in a row without any progress before its transfer fails.
   static constexpr std::uint32_t kMaxTries = 1000;
 
@@ -102,9 +70,10 @@ class Queue {
 
   /// Takes a transfer; it starts with the next poll() or wait(). Allowed inside on_done.
   /// Completes exactly once, in a poll(), after the kernel has let go of all of its buffer. A transfer of
-  /// zero bytes completes without touching the file. Errors (in `status`): kNoSpace, kIoError with the errno;
-  /// kDataLoss for a file that ends before the transfer; kInvalidArgument off the grid, without a file or for
-  /// a drive that is not there; kAborted when cancelled.
+  /// zero bytes completes without touching the file. Errors (in `status`): kNoSpace, kIoError with the errno
+  /// (EINVAL: the file system refuses direct I/O that it had accepted, see File::failure()); kDataLoss for a
+  /// file that ends before the transfer; kInvalidArgument off the grid, without a file or for a drive that is
+  /// not there; kAborted when cancelled.
   void submit(Transfer& transfer);
 
   /// Gives up the part of a submitted transfer that has not started. It completes as usual, with kAborted if
@@ -123,48 +92,73 @@ class Queue {
   /// Threads: any.
   void wake() { backend_.wake(); }
 
-  /// Polls and waits until nothing is in flight.
+  /// Polls and waits until nothing is in flight and the backend holds no request.
   void drain();
 
   /// Transfers submitted and not completed.
   std::size_t in_flight() const { return in_flight_; }
 
   const QueueCounters& counters() const { return counters_; }
+
+  /// Requires: a drive of the options.
+  DriveObservation observe(std::uint32_t drive) const;
   Backend& backend() const { return backend_; }
 
  private:
+  static constexpr std::int64_t kNotRead = std::numeric_limits<std::int64_t>::min();
   struct Piece;
-  struct Lane {  // one drive
-    std::array<TransferList, kPriorityCount> waiting;
-    std::array<std::uint32_t, kPriorityCount> passed_over = {};
+  struct Drive {
+    explicit Drive(const DriveSettings& agreed)
+        : settings(agreed), lane(agreed.depth), control(agreed.depth) {}
+
     DriveSettings settings;
-    std::uint32_t pieces = 0;  // alive, at most settings.depth
+    DriveLane lane;
+    DepthControl control;
+    DepthSample since_control;        // gathered
+    std::array<RateMeter, 2> meters;  // reads, writes
+    std::array<std::uint64_t, 2> backlog_bytes = {};
+    std::array<std::uint64_t, 2> requests = {};  // finished
+    std::uint64_t errors = 0;
   };
 
-  Status check(const Transfer& transfer) const;
+  bool well_formed(const Transfer& transfer) const;
+  Status refusal(const Transfer& transfer) const;
+  std::int64_t now_ns();
   void fill();
-  Transfer* next_to_cut(Lane& lane);
-  void cut(Lane& lane, Transfer& transfer);
+  void cut(Drive& drive, Transfer& transfer);
+  void make_ready(Piece& piece);
   void resend_due();
+  void send();
   void take_finished();
+  void adapt_depths();
+  void note_room();
   void finish(Piece& piece);
+  void moved(Piece& piece, std::uint64_t bytes);
   void retry(Piece& piece, int error);
+  void give_up(Piece& piece, Status status);
   void end_piece(Piece& piece);
   void fail(Transfer& transfer, Status status);
   void complete_if_finished(Transfer& transfer);
   std::size_t deliver();
 
   Backend& backend_;
-  std::vector<Lane> lanes_;
+  DepthUse depth_use_;
+  std::vector<Drive> drives_;
   std::vector<Piece> pieces_;
   RequestList free_;
   RequestList ready_;           // to be sent
   RequestList paused_;          // to be sent again when due
   TransferList done_;           // to be delivered
-  std::uint32_t requests_ = 0;  // in the backend
+  std::uint32_t requests_ = 0;  // pieces in the backend
   std::size_t in_flight_ = 0;
   bool closing_ = false;
   QueueCounters counters_;
+  std::int64_t now_ns_ = kNotRead;  // the clock, read at most once in a poll() or wait()
+
+  DropBehind drop_behind_;
+  std::array<Request, 2> drops_;
+  RequestList free_drops_;
+  std::uint32_t unsent_drops_ = 0;  // in ready_
 };
 
 }  // namespace sluice::io

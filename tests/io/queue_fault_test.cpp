@@ -58,12 +58,13 @@ TEST_P(QueueFaultTest, ShortTransfersOfDirectFilesAreResumedOnTheGrid) {
   for (const auto& entry : backend_->log()) EXPECT_EQ((entry.offset | entry.bytes) % grid, 0u);
 }
 
-TEST_P(QueueFaultTest, InterruptedRequestsAreSentAgain) {
+TEST_P(QueueFaultTest, WhatWasInterruptedOrFoundTheKernelBusyIsSentAgain) {
   const File target = file("data");
   Buffer content(20 * kPiece), read(20 * kPiece);
   write_content(target, content);
   backend_->faults().add({.op = Op::kRead, .error = EINTR, .probability = 0.3});
-  backend_->faults().add({.op = Op::kRead, .error = EAGAIN, .probability = 0.3});
+  for (const int error : {EAGAIN, EBUSY, ENOMEM})
+    backend_->faults().add({.op = Op::kRead, .error = error, .probability = 0.2});
   backend_->faults().add({.op = Op::kFlush, .error = EINTR, .count = 3});
   Queue queue(*backend_, {.drives = {{.piece_bytes = kPiece}}});
   ASSERT_TRUE(run(queue, Op::kRead, target, read.data(), read.size(), 0).ok());
@@ -162,6 +163,22 @@ TEST_P(QueueFaultTest, AFailedTransferKeepsItsBufferUntilTheLastPieceIsBack) {
   EXPECT_LE(backend_->log().size(), 7u);  // nothing more was cut after the failure was seen
 }
 
+TEST_P(QueueFaultTest, NothingOfAFailedTransferIsSentAgain) {
+  const File target = file("data");
+  Buffer memory(8 * kPiece);
+  for (const auto& [first, second] : {std::pair(EIO, EAGAIN), std::pair(EAGAIN, EIO)}) {
+    backend_->faults().clear();
+    backend_->faults().add({.op = Op::kWrite, .error = first, .count = 1});
+    backend_->faults().add({.op = Op::kWrite, .error = second, .count = 1});
+    const std::size_t before = backend_->log().size();
+    Queue queue(*backend_, {.drives = {{.piece_bytes = kPiece, .depth = 2}}});
+    EXPECT_EQ(run(queue, Op::kWrite, target, memory.data(), memory.size(), 0).native(), EIO);
+    EXPECT_EQ(backend_->log().size(), before + 2);
+    EXPECT_EQ(queue.counters().retries, first == EAGAIN ? 1u : 0u);
+    EXPECT_EQ(queue.observe(0).write_backlog_bytes, 0u);
+  }
+}
+
 TEST_P(QueueFaultTest, AFullDriveIsNoSpaceNamingTheFile) {
   const File target = file("data");
   for (const int error : {ENOSPC, EDQUOT}) {
@@ -194,6 +211,102 @@ TEST_P(QueueFaultTest, AFileTruncatedUnderneathIsDataLoss) {
   }
 }
 
+TEST_P(QueueFaultTest, AReadOfNothingBeforeTheEndIsTriedAgain) {
+  for (const Caching caching : {Caching::kBuffered, Caching::kDirect}) {
+    backend_->faults().clear();
+    const File target = file(caching == Caching::kBuffered ? "buffered" : "direct", caching);
+    Buffer content(8 * kPiece), read(8 * kPiece);
+    write_content(target, content);
+    backend_->faults().add({.op = Op::kRead, .error = Fault::kNothing, .skip = 3, .count = 5});
+    Queue queue(*backend_, {.drives = {{.piece_bytes = kPiece}}});
+    ASSERT_TRUE(run(queue, Op::kRead, target, read.data(), read.size(), 0).ok());
+    EXPECT_TRUE(read == content);
+    EXPECT_EQ(queue.counters().retries, 5u);
+    if (GetParam() != Kind::kSimulation) continue;  // a second of pauses
+    backend_->faults().add({.op = Op::kRead, .error = Fault::kNothing});
+    const Status status = run(queue, Op::kRead, target, read.data(), kPiece, 0);
+    EXPECT_EQ(status.code(), Code::kIoError);
+    EXPECT_THAT(status.message(), HasSubstr("tried 1000 times"));
+  }
+}
+
+TEST_P(QueueFaultTest, AWriteOfNothingIsTriedAgainAndFailsInTheEnd) {
+  const File target = file("data");
+  Buffer content(kPiece);
+  backend_->faults().add({.op = Op::kWrite, .error = Fault::kNothing, .count = 5});
+  Queue queue(*backend_, {});
+  EXPECT_TRUE(run(queue, Op::kWrite, target, content.data(), kPiece, 0).ok());
+  if (GetParam() != Kind::kSimulation) return;  // a second of pauses
+  backend_->faults().add({.op = Op::kWrite, .error = Fault::kNothing});
+  EXPECT_EQ(run(queue, Op::kWrite, target, content.data(), kPiece, 0).code(), Code::kIoError);
+}
+
+TEST_P(QueueFaultTest, AFailureAfterAPartWasMovedCountsThePartOnceAndFailsTheTransfer) {
+  const File target = file("data");
+  Buffer content(64 * kPiece);
+  write_content(target, content);
+  for (const Op op : {Op::kRead, Op::kWrite}) {
+    backend_->faults().clear();
+    backend_->faults().add({.op = op, .error = Fault::kShort, .count = 1});
+    backend_->faults().add({.op = op, .error = EIO, .count = 1});  // the rest of the same request
+    Queue queue(*backend_, {.drives = {{.piece_bytes = 1 << 20}}});
+    Counted transfer;
+    describe(transfer, op, target, content.data(), content.size(), 0);
+    queue.submit(transfer);
+    queue.drain();
+    EXPECT_EQ(transfer.completions, 1);
+    EXPECT_EQ(transfer.status.native(), EIO);
+    EXPECT_GT(transfer.done_bytes, 0u);
+    EXPECT_LT(transfer.done_bytes, content.size());
+    const QueueCounters& counted = queue.counters();
+    EXPECT_EQ(counted.bytes_read + counted.bytes_written, transfer.done_bytes);
+    EXPECT_EQ(counted.errors, 1u);
+    const DriveObservation drive = queue.observe(0);
+    EXPECT_EQ(drive.errors, 1u);
+    EXPECT_EQ(drive.read_backlog_bytes + drive.write_backlog_bytes, 0u);
+    EXPECT_EQ(drive.reads + drive.writes, 2u);
+  }
+}
+
+TEST_P(QueueFaultTest, ABackendThatTakesOneRequestACallStillMovesEverything) {
+  const File target = file("data");
+  Buffer content(100 * kPiece), read(100 * kPiece);
+  write_content(target, content);
+  backend_->take_at_most(1);
+  Queue queue(*backend_, {.drives = {{.piece_bytes = kPiece, .depth = 16}}});
+  ASSERT_TRUE(run(queue, Op::kRead, target, read.data(), read.size(), 0).ok());
+  EXPECT_TRUE(read == content);
+  EXPECT_EQ(queue.counters().reads, 100u);
+  EXPECT_LE(queue.counters().max_in_flight, 16u);
+}
+
+TEST_P(QueueFaultTest, ClosingWithHundredsInFlightUnderFaultsCompletesEachOnce) {
+  const File stuck = file("stuck"), target = file("data");
+  for (const int error : {EAGAIN, EINTR, EIO, Fault::kShort})
+    backend_->faults().add({.op = Op::kWrite, .error = error, .probability = 0.2});
+  backend_->shuffle();
+  std::deque<Counted> transfers(400);
+  std::deque<Buffer> memory;
+  backend_->hold(stuck.fd());
+  {
+    Queue queue(*backend_, {.drives = {{.piece_bytes = kPiece, .depth = 60}}});
+    for (std::size_t i = 0; i < transfers.size(); ++i) {
+      memory.emplace_back(2 * kPiece);
+      describe(transfers[i], Op::kWrite, i % 2 == 0 ? stuck : target, memory.back().data(), 2 * kPiece,
+               i * 2 * kPiece);
+      transfers[i].priority = static_cast<Priority>(i % kPriorityCount);
+      queue.submit(transfers[i]);
+    }
+    for (int polls = 0; polls < 20; ++polls) queue.poll();
+    backend_->release();
+  }
+  for (const Counted& transfer : transfers) {
+    EXPECT_EQ(transfer.completions, 1);
+    EXPECT_EQ(transfer.status.ok(), transfer.done_bytes == 2 * kPiece) << transfer.status.to_string();
+  }
+  EXPECT_EQ(backend_->in_flight(), 0u);
+}
+
 /// Reads and writes of random places and lengths under every transient fault, against an array that has the
 /// same done to it.
 TEST_P(QueueFaultTest, MixedTransfersAgreeWithAPlainArray) {
@@ -209,6 +322,7 @@ TEST_P(QueueFaultTest, MixedTransfersAgreeWithAPlainArray) {
     backend_->faults().add({.op = op, .error = Fault::kShort, .probability = 0.2});
   }
 
+  backend_->shuffle();
   struct Job : Counted {
     Buffer memory{kPlaceBytes};
     bool busy = false;

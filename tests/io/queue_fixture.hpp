@@ -21,14 +21,16 @@ namespace sluice::io {
 
 enum class Kind { kUring, kThreads, kSimulation };
 
-/// Memory on whole pages, so that it suits any grid.
+/// Zeros on the coarsest grid, 64 KiB, so that they suit any file.
 class Buffer {
  public:
   explicit Buffer(std::size_t bytes)
       : bytes_(bytes),
-        data_(static_cast<std::byte*>(::mmap(nullptr, std::max<std::size_t>(bytes, 1), PROT_READ | PROT_WRITE,
-                                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {}
-  ~Buffer() { ::munmap(data_, std::max<std::size_t>(bytes_, 1)); }
+        mapped_(
+            ::mmap(nullptr, bytes + kAlignment, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)),
+        data_(reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(mapped_) + kAlignment - 1) /
+                                           kAlignment * kAlignment)) {}
+  ~Buffer() { ::munmap(mapped_, bytes_ + kAlignment); }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
@@ -46,7 +48,9 @@ class Buffer {
   }
 
  private:
+  static constexpr std::size_t kAlignment = 1 << 16;
   std::size_t bytes_;
+  void* mapped_;
   std::byte* data_;
 };
 

@@ -70,7 +70,7 @@ TEST_P(QueueScheduleTest, AnEndlessHigherClassDoesNotStarveTheLowest) {
   std::size_t first_behind = 0;
   while (backend_->log()[first_behind].offset < 1 << 20) ++first_behind;
   EXPECT_GE(first_behind, 4u);
-  EXPECT_LE(first_behind, Queue::kPatience + 1);
+  EXPECT_LE(first_behind, DriveLane::kPatience + 1);
 }
 
 TEST_P(QueueScheduleTest, TransfersOfOneClassStartInTheirOrder) {
@@ -111,59 +111,6 @@ TEST_P(QueueScheduleTest, ASlowDriveDoesNotHoldUpAnother) {
   backend_->release();
   queue.drain();
   for (const Counted& transfer : on_slow) EXPECT_EQ(transfer.completions, 1);
-}
-
-/// Finishes every request at once, in full, without touching memory or file.
-class InstantBackend final : public Backend {
- public:
-  std::string_view name() const override { return "instant"; }
-  BackendLimits limits() const override { return {.depth = 8}; }
-  Request* submit(Request* first) override {
-    for (; first != nullptr;) {
-      Request& request = *first;
-      first = first->next;
-      request.result = request.bytes;
-      most_bytes = std::max(most_bytes, request.bytes);
-      end = std::max(end, request.offset + request.bytes);
-      done_.push(request);
-    }
-    return nullptr;
-  }
-  Request* reap() override { return done_.take(); }
-  void wait(std::int64_t) override {}
-  void wake() override {}
-
-  std::uint32_t most_bytes = 0;
-  std::uint64_t end = 0;
-
- private:
-  RequestList done_;
-};
-
-TEST(Queue, CountsInSixtyFourBits) {
-  sim::TemporaryDirectory temporary;
-  const Result<Directory> directory = Directory::open(temporary.path(), Access::kReadWrite);
-  const Result<File> target =
-      File::open(*directory, "data", {.creation = Creation::kIfMissing, .caching = Caching::kBuffered});
-  ASSERT_TRUE(target.ok());
-  constexpr std::uint64_t kBytes = (std::uint64_t{9} << 30) + 5;
-  void* reserved = ::mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  ASSERT_NE(reserved, MAP_FAILED);
-  InstantBackend backend;
-  Queue queue(backend, {.drives = {{.piece_bytes = 0xffffffff}}});
-  Counted transfer;
-  transfer.file = &*target;
-  transfer.buffer = static_cast<std::byte*>(reserved);
-  transfer.bytes = kBytes;
-  transfer.offset = 3;
-  queue.submit(transfer);
-  queue.drain();
-  EXPECT_TRUE(transfer.status.ok());
-  EXPECT_EQ(transfer.done_bytes, kBytes);
-  EXPECT_EQ(queue.counters().bytes_read, kBytes);
-  EXPECT_EQ(backend.end, kBytes + 3);
-  EXPECT_EQ(backend.most_bytes, kMaxRequestBytes);
-  ::munmap(reserved, kBytes);
 }
 
 }  // namespace

@@ -12,12 +12,13 @@ namespace sluice::sim {
 /// A rule for what goes wrong: of the requests that it matches it lets `skip` pass, then hits the next
 /// `count`, each with `probability`.
 struct Fault {
-  static constexpr int kShort = -1;  ///< a random part is moved, at least one byte
+  static constexpr int kShort = -1;    ///< a random part is moved, at least one byte
+  static constexpr int kNothing = -2;  ///< 0 bytes are moved, and that is called a success
   static constexpr int kAnyFile = -1;
   static constexpr std::uint64_t kForever = std::numeric_limits<std::uint64_t>::max();
 
   io::Op op = io::Op::kRead;
-  int error = kShort;  ///< a positive errno, or kShort
+  int error = kShort;  ///< a positive errno, kShort or kNothing
   std::uint64_t skip = 0;
   std::uint64_t count = kForever;
   double probability = 1;
@@ -35,7 +36,7 @@ class FaultPlan {
   /// Requests that any rule has hit, since the plan was made.
   std::uint64_t hits() const { return hits_; }
 
-  /// What happens to this request: 0 nothing, kShort, or an errno.
+  /// What happens to this request: 0 no fault, kShort, kNothing, or an errno.
   int next(const io::Request& request);
   /// How many bytes a short request moves.
   std::uint32_t shortened(const io::Request& request);

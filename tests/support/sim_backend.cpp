@@ -66,6 +66,8 @@ std::int64_t SimBackend::run(io::Request& request) {
   std::uint64_t bytes = request.bytes;
   if (const int fault = faults_.next(request); fault == Fault::kShort) {
     bytes = faults_.shortened(request);
+  } else if (fault == Fault::kNothing) {
+    return 0;
   } else if (fault != 0) {
     if (fault == EIO && request.op == io::Op::kWrite) write_torn(*drive, request);
     return -fault;
