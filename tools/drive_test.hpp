@@ -65,7 +65,8 @@ Status refuse(std::string_view option, std::string_view value, std::string_view 
 /// interrupt; what the directories, the drive or the backend report.
 Result<DriveTestReport> test_drives(const DriveTestOptions& options, const Progress& progress);
 
-/// A run over a bed of one that measures the same as another's report. Requires: seconds or bytes.
+/// One run over a bed, and what it gave; what only a whole test knows stays empty.
+/// Requires: the run has an end, by seconds or by bytes. Errors: as TestBed::run().
 Result<DriveTestReport> measure(TestBed& bed, const DriveRun& run);
 
 }  // namespace sluice::tools

@@ -168,6 +168,7 @@ Result<nlohmann::ordered_json> run(NvmeOptions& options) {
   std::vector<DriveTuning> tuned;
   if (options.tune) {
     SLUICE_ASSIGN_OR_RETURN(tuned, run_tune(options));
+    if (!options.seconds_given && options.bytes.empty()) options.test.seconds = kUsualSeconds;
     use_tuning(tuned, options.test);
   } else {
     SLUICE_RETURN_IF_ERROR(read_single(options));

@@ -111,12 +111,13 @@ class Panel {
           "\n",
           x(block), top_ + kTop, x(block), top_ + kBottom, x(block), top_ + kBottom + 18, size_text(block));
     }
-    return text + fmt::format(
-                      R"(<text x="{}" y="{}" class="axis" text-anchor="middle">block</text>)"
-                      R"svg(<text x="18" y="{}" class="axis" text-anchor="middle" transform="rotate(-90 18 {})">GiB/s</text>)svg"
-                      "\n",
-                      (kLeft + kRight) / 2, top_ + kBottom + 40, top_ + (kTop + kBottom) / 2,
-                      top_ + (kTop + kBottom) / 2);
+    return text +
+           fmt::format(
+               R"(<text x="{}" y="{}" class="axis" text-anchor="middle">block</text>)"
+               R"svg(<text x="18" y="{}" class="axis" text-anchor="middle" transform="rotate(-90 18 {})">GiB/s</text>)svg"
+               "\n",
+               (kLeft + kRight) / 2, top_ + kBottom + 40, top_ + (kTop + kBottom) / 2,
+               top_ + (kTop + kBottom) / 2);
   }
 
   std::string titled(const TunePoint& point) const {

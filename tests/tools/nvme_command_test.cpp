@@ -146,6 +146,7 @@ TEST(NvmeCommand, NonsenseIsBadUsage) {
                                       {"--cpus", "-1"},
                                       {"--cpus", "100000"},
                                       {"--cpus", "1023"},
+                                      {"--cpus", "0,1023"},
                                       {"--seconds", "0"},
                                       {"--seconds", "-1"},
                                       {"--seconds", "nan"},

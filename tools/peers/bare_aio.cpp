@@ -65,16 +65,19 @@ Result<Moved> run_bare_aio(const Work& work) {
   };
   for (iocb& request : requests) prepare(request);
   while (loop.in_flight() > 0) {
-    for (std::size_t sent = 0; sent < unsent.size();) {
+    std::size_t sent = 0;
+    while (sent < unsent.size()) {
       const long taken = context.submit(unsent.data() + sent, static_cast<long>(unsent.size() - sent));
-      if (taken > 0) {
+      if (taken >= 0) {
         sent += static_cast<std::size_t>(taken);
-      } else if (taken < 0 && errno != EAGAIN && errno != EINTR) {
+      } else if (errno == EAGAIN && loop.in_flight() > unsent.size() - sent) {
+        break;  // what finishes makes room
+      } else if (errno != EAGAIN && errno != EINTR) {
         const int error = errno;
         for (; sent < unsent.size(); ++sent) failure = loop.finish(-error);
       }
     }
-    unsent.clear();
+    unsent.erase(unsent.begin(), unsent.begin() + static_cast<std::ptrdiff_t>(sent));
     if (loop.in_flight() == 0) break;
     const long count = context.wait(events);
     if (count < 0 && errno != EINTR) return status_from_errno(errno, "io_getevents(2)");
