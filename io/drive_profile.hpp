@@ -11,7 +11,8 @@
 namespace sluice::io {
 
 /// What a drive was measured to do, and how to ask it.
-/// Units: bytes a second of one direction alone; `mixed` both together, one byte read for one written.
+/// Units: bytes a second of one direction alone; `mixed` both together, one byte read for one written; 0 where
+/// it was not measured, at most 10^13. Fractions of a byte are not kept.
 struct DriveProfile {
   DriveSettings settings;
   double read_bytes_per_s = 0;
@@ -27,6 +28,7 @@ inline constexpr std::string_view kProfileName = ".sluice-drive";
 
 /// What tells the drive under a directory from others: its device number, its name, model, size and serial
 /// number as far as /sys tells, and the file system's identity. A directory copied to another drive differs.
+/// One line of printable characters.
 /// Errors: kIoError with the errno.
 Result<std::string> drive_identity(const Directory& directory);
 
@@ -36,7 +38,11 @@ Result<std::string> drive_identity(const Directory& directory);
 /// Errors: kIoError.
 Result<std::optional<DriveProfile>> load_profile(const Directory& directory, std::string* why_not = nullptr);
 
-/// Replaces the directory's profile, whole or not at all, mode 0600. Errors: as writing a file.
+/// Replaces the directory's profile, whole or not at all, mode 0600.
+/// Errors: kInvalidArgument for numbers or words that load_profile() would not take; as writing a file.
 Status save_profile(const Directory& directory, const DriveProfile& profile);
+
+/// Today in UTC, for `measured_on`.
+std::string today();
 
 }  // namespace sluice::io

@@ -6,8 +6,16 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace sluice::tools {
+
+/// Values in [from_ns, below_ns).
+struct LatencyBucket {
+  std::uint64_t from_ns = 0;
+  std::uint64_t below_ns = 0;
+  std::uint64_t count = 0;
+};
 
 /// Counts durations in buckets that are 1/64 of their value wide at most.
 /// Invariant: the sum of counts_ == count_.
@@ -18,6 +26,12 @@ class LatencyHistogram {
     ++counts_[bucket_of(ns)];
     ++count_;
     max_ns_ = std::max(max_ns_, ns);
+  }
+
+  void merge(const LatencyHistogram& other) {
+    for (std::size_t i = 0; i < counts_.size(); ++i) counts_[i] += other.counts_[i];
+    count_ += other.count_;
+    max_ns_ = std::max(max_ns_, other.max_ns_);
   }
 
   std::uint64_t count() const { return count_; }
@@ -32,6 +46,19 @@ class LatencyHistogram {
       if (seen > 0 && seen >= wanted) return std::min(top_of(i), max_ns_);
     }
     return max_ns_;
+  }
+
+  /// Buckets that each reach to twice their beginning, from the first to the last that holds a value.
+  std::vector<LatencyBucket> octaves() const {
+    std::vector<LatencyBucket> all;
+    for (std::size_t i = 0; i < counts_.size(); ++i) {
+      if (counts_[i] == 0 && (all.empty() || top_of(i) >= max_ns_)) continue;
+      const std::uint64_t from = std::bit_floor(top_of(i));
+      const std::uint64_t below = from == 0 ? 1 : from >> 63 != 0 ? UINT64_MAX : 2 * from;
+      if (all.empty() || all.back().from_ns != from) all.push_back({from, below, 0});
+      all.back().count += counts_[i];
+    }
+    return all;
   }
 
  private:

@@ -1,5 +1,6 @@
 #include "tools/test_pattern.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 namespace sluice::tools {
@@ -17,9 +18,9 @@ std::uint64_t noise(std::uint64_t index) {
 
 }  // namespace
 
-void fill_with_noise(std::span<std::byte> target) {
+void fill_with_noise(std::span<std::byte> target, std::uint64_t seed) {
   for (std::size_t i = 0; i + sizeof(std::uint64_t) <= target.size(); i += sizeof(std::uint64_t)) {
-    const std::uint64_t word = noise(i / sizeof word);
+    const std::uint64_t word = noise((seed << 40) + i / sizeof word);
     std::memcpy(target.data() + i, &word, sizeof word);
   }
 }
@@ -29,15 +30,16 @@ void stamp(std::span<std::byte> block, const BlockStamp& stamp) {
     std::memcpy(block.data() + at, &stamp, sizeof stamp);
 }
 
-bool matches(std::span<const std::byte> block, const BlockStamp& stamp) {
-  for (std::size_t at = 0; at < block.size(); at += kPageBytes) {
-    if (std::memcmp(block.data() + at, &stamp, sizeof stamp) != 0) return false;
-    for (std::size_t i = at + sizeof stamp; i < at + kPageBytes; i += sizeof(std::uint64_t)) {
-      const std::uint64_t word = noise(i / sizeof word);
-      if (std::memcmp(block.data() + i, &word, sizeof word) != 0) return false;
-    }
-  }
-  return true;
+ExpectedBlock::ExpectedBlock(std::size_t bytes, std::uint64_t seed) : block_(bytes) {
+  fill_with_noise(block_, seed);
+}
+
+std::optional<std::size_t> ExpectedBlock::first_difference(std::span<const std::byte> block,
+                                                           const BlockStamp& expected) {
+  stamp(block_, expected);
+  if (std::memcmp(block.data(), block_.data(), block_.size()) == 0) return std::nullopt;
+  const auto differs = std::mismatch(block.begin(), block.end(), block_.begin());
+  return static_cast<std::size_t>(differs.first - block.begin());
 }
 
 }  // namespace sluice::tools

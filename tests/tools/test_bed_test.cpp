@@ -1,0 +1,139 @@
+#include "tools/test_bed.hpp"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <random>
+
+#include "run_command.hpp"
+
+namespace sluice::tools {
+namespace {
+
+constexpr std::uint64_t kBlockBytes = 64 << 10;
+
+/// A bed over two directories, and damage to what lies in them.
+class Bed : public testing::TestWithParam<std::tuple<peers::Mix, peers::Pattern, std::uint32_t>> {
+ protected:
+  peers::Mix mix() const { return std::get<0>(GetParam()); }
+  peers::Pattern pattern() const { return std::get<1>(GetParam()); }
+  std::uint32_t threads() const { return std::get<2>(GetParam()); }
+
+  void make(Verify verify) {
+    auto made = TestBed::create({.directories = {first_.path(), second_.path()},
+                                 .size_bytes = 4 << 20,
+                                 .block_bytes = kBlockBytes,
+                                 .depth_max = 6,
+                                 .memory_bytes = 12 * kBlockBytes,
+                                 .threads = threads(),
+                                 .cpus = {},
+                                 .verify = verify});
+    ASSERT_TRUE(made.ok()) << made.status().to_string();
+    bed_ = std::move(*made);
+    ASSERT_TRUE(bed_->fill().ok());
+  }
+
+  Result<RunResult> run(std::uint64_t bytes) {
+    return bed_->run({.mix = mix(),
+                      .pattern = pattern(),
+                      .block_bytes = kBlockBytes,
+                      .drives = {2, {.piece_bytes = 16 << 10, .depth = 6}},
+                      .bytes_max = bytes});
+  }
+
+  // A bit of a drive's file, behind the bed's back.
+  void flip(std::uint32_t drive, std::uint64_t offset) {
+    const std::string path = "/proc/self/fd/" + std::to_string(bed_->file(drive).fd());
+    const io::Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+    ASSERT_GE(file.get(), 0);
+    char byte = 0;
+    ASSERT_EQ(::pread(file.get(), &byte, 1, static_cast<off_t>(offset)), 1);
+    byte = static_cast<char>(byte ^ 0x04);
+    ASSERT_EQ(::pwrite(file.get(), &byte, 1, static_cast<off_t>(offset)), 1);
+    ASSERT_EQ(::fsync(file.get()), 0);
+  }
+
+  ScratchDirectory first_;
+  ScratchDirectory second_;
+  std::unique_ptr<TestBed> bed_;
+};
+
+TEST_P(Bed, WhatWasWrittenLastIsFoundEverywhere) {
+  make(Verify::kYes);
+  ASSERT_TRUE(bed_->check().ok());
+  for (int i = 0; i < 3; ++i) {
+    const auto result = run(777 * kBlockBytes);
+    ASSERT_TRUE(result.ok()) << result.status().to_string();
+    EXPECT_EQ(result->counts.blocks, 777U);
+    EXPECT_EQ(result->counts.bytes_read + result->counts.bytes_written, 777 * kBlockBytes);
+    EXPECT_EQ(result->counts.timeline.bytes(), 777 * kBlockBytes);
+    EXPECT_EQ(result->counts.latency.count(), 777U);
+    const Status found = bed_->check();
+    ASSERT_TRUE(found.ok()) << found.to_string();
+  }
+  EXPECT_TRUE(first_.names().empty());
+}
+
+TEST_P(Bed, AFlippedBitIsFoundAndNamed) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  make(Verify::kYes);
+  ASSERT_TRUE(run(200 * kBlockBytes).ok());
+  const std::uint64_t offset = random() % bed_->file_bytes();
+  const std::uint32_t drive = random() % 2;
+  flip(drive, offset);
+  const Status found = bed_->check();
+  EXPECT_EQ(found.code(), Code::kDataLoss);
+  EXPECT_THAT(found.message(), testing::HasSubstr("offset " + std::to_string(offset) + " "));
+  EXPECT_THAT(found.message(), testing::HasSubstr(drive == 0 ? first_.path() : second_.path()));
+  flip(drive, offset);
+  EXPECT_TRUE(bed_->check().ok());
+}
+
+TEST_P(Bed, ADriveThatRestsIsLeftAlone) {
+  make(Verify::kNo);
+  const auto result =
+      bed_->run({.mix = mix(),
+                 .pattern = pattern(),
+                 .block_bytes = 2 * kBlockBytes,  // not what was written with
+                 .drives = {{.piece_bytes = 1, .depth = 0}, {.piece_bytes = 2 * kBlockBytes, .depth = 4}},
+                 .bytes_max = 50 * kBlockBytes});
+  ASSERT_TRUE(result.ok()) << result.status().to_string();
+  EXPECT_EQ(result->counts.blocks, 25U);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    EveryWay, Bed,
+    testing::Combine(testing::Values(peers::Mix::kRead, peers::Mix::kWrite, peers::Mix::kMixed),
+                     testing::Values(peers::Pattern::kSequential, peers::Pattern::kRandom),
+                     testing::Values(1U, 3U)));
+
+TEST(BlocksInFlight, KeepThatManyPiecesInFlight) {
+  EXPECT_EQ(blocks_in_flight({.piece_bytes = 4096, .depth = 7}, 4096), 7U);
+  EXPECT_EQ(blocks_in_flight({.piece_bytes = 8192, .depth = 7}, 4096), 7U);
+  EXPECT_EQ(blocks_in_flight({.piece_bytes = 4096, .depth = 8}, 4 * 4096), 3U);
+  EXPECT_EQ(blocks_in_flight({.piece_bytes = 4096, .depth = 9}, 4 * 4096), 4U);
+  EXPECT_EQ(blocks_in_flight({.piece_bytes = 1, .depth = 0}, 4096), 0U);
+}
+
+TEST(TestBedCreation, ACpuThatIsNotThereIsRefused) {
+  const ScratchDirectory directory;
+  auto bed = TestBed::create({.directories = {directory.path()},
+                              .size_bytes = 1 << 20,
+                              .block_bytes = kBlockBytes,
+                              .depth_max = 1,
+                              .memory_bytes = kBlockBytes,
+                              .cpus = {1023}});
+  if (!bed.ok()) {
+    EXPECT_EQ(bed.status().code(), Code::kInvalidArgument);  // the workers of the thread backend
+  } else {
+    EXPECT_EQ((*bed)->fill().code(), Code::kInvalidArgument);
+  }
+  EXPECT_TRUE(directory.names().empty());
+}
+
+}  // namespace
+}  // namespace sluice::tools
