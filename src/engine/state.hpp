@@ -12,7 +12,7 @@
 #include "engine/compute.hpp"
 #include "engine/registry.hpp"
 #include "io/queue.hpp"
-#include "io/volume.hpp"
+#include "io/place.hpp"
 #include "plan/host_partition.hpp"
 #include "sluice/device.hpp"
 #include "store/layout.hpp"
