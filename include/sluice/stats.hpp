@@ -6,6 +6,19 @@
 
 namespace sluice {
 
+/// A drive and how it is asked.
+struct DriveStats {
+  std::string directory;
+  std::uint32_t piece_bytes = 0;
+  std::uint32_t depth = 0;
+  double read_bytes_per_s = 0;  ///< as measured before seal(); 0: unknown
+  double write_bytes_per_s = 0;
+  double mixed_bytes_per_s = 0;
+  std::string
+      source;        ///< "probe 2026-11-30", "tune 2026-11-30", "default", "options", "options, else default"
+  std::string note;  ///< why there is no profile, or it was not kept
+};
+
 /// What the engine has done and what it uses. All counters count from seal() and only rise; bytes are exact.
 struct Stats {
   // Work.
@@ -48,9 +61,10 @@ struct Stats {
   std::uint64_t resident_chunks = 0;  ///< whole records in host frames
 
   // What is in use.
-  std::string backend;       ///< "io_uring", "threads", "none"
-  std::string direct;        ///< "O_DIRECT", "buffered", "none"
-  std::string host_backing;  ///< "huge pages", "4 KiB pages"
+  std::string backend;             ///< "io_uring", "threads", "none"
+  std::vector<DriveStats> drives;  ///< in the order of the directories
+  std::string direct;              ///< "O_DIRECT", "buffered", "none"
+  std::string host_backing;        ///< "huge pages", "4 KiB pages"
   std::string device_backing;
   std::string isa;                     ///< of the kernels: "avx512", "avx2" …
   std::uint32_t threads = 0;           ///< of the optimizer
