@@ -38,9 +38,9 @@ std::string why_no_probe(const DriveQuestion& question) {
     return "the options say how to ask it";
   if (question.io.probe == DriveProbe::kNever) return "the options forbid a probe";
   if (!question.probe) return "nothing can probe it";
-  if (question.io.probe == DriveProbe::kWhenWorthIt && question.state_bytes < kProbedStateBytesMin)
-    return fmt::format("{} bytes of state are not worth a probe, {} would be", question.state_bytes,
-                       kProbedStateBytesMin);
+  if (question.io.probe == DriveProbe::kWhenWorthIt && question.store_bytes < kProbedStoreBytesMin)
+    return fmt::format("{} bytes of store are not worth a probe, {} would be", question.store_bytes,
+                       kProbedStoreBytesMin);
   if (question.probe_memory_bytes < io::kProbeMemoryBytesMin)
     return fmt::format("a probe needs {} bytes of host memory, the budget is {}", io::kProbeMemoryBytesMin,
                        question.probe_memory_bytes);

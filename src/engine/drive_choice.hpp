@@ -25,12 +25,13 @@ io::BackendKind backend_kind(IoBackend backend);
 Result<io::DriveProfile> probe_with_backend(const io::Directory& directory, std::span<std::byte> memory,
                                             IoBackend backend);
 
-/// State from which on a drive that nobody has measured is worth a probe.
-inline constexpr std::uint64_t kProbedStateBytesMin = 1 << 30;
+/// A store from which on drives that nobody has measured are worth a probe: it takes about as long as to write such a
+/// store once.
+inline constexpr std::uint64_t kProbedStoreBytesMin = 1 << 30;
 
 struct DriveQuestion {
   IoOptions io;
-  std::uint64_t state_bytes = 0;         ///< that will lie on the drives
+  std::uint64_t store_bytes = 0;         ///< of this rank, on all drives together
   std::uint64_t probe_memory_bytes = 0;  ///< that a probe may take for its moment
   ProbeDrive probe;                      ///< null: no drive is probed
 };

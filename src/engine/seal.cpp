@@ -128,16 +128,17 @@ Status Core::lay_out(SealReport& report) {
 }
 
 void Core::ask_drives() {
-  std::uint64_t state_bytes = 0;
+  std::uint64_t store_bytes = 0;
   for (std::uint32_t chunk = 0; chunk < state_.chunks.size(); ++chunk) {
     if (options_.keep_commits == 0 && state_.partition.resident[chunk]) continue;
     stored_chunks_.push_back(chunk);
-    state_bytes += state_.chunk_layout(chunk).record.bytes;
+    const std::uint32_t slots = options_.keep_commits + (options_.undo == Undo::kOn ? 2 : 1);
+    store_bytes += state_.chunk_layout(chunk).record.bytes * (state_.stepped(chunk) ? slots : 1);
   }
   if (!running_->drives) return;
   running_->drive_choice =
       choose_drives(running_->drives->directories(), {.io = options_.io,
-                                                      .state_bytes = state_bytes,
+                                                      .store_bytes = store_bytes,
                                                       .probe_memory_bytes = options_.host_budget_bytes,
                                                       .probe = parts_.probe_drive});
 }

@@ -103,7 +103,7 @@ TEST_F(DriveChoiceTest, OneUnknownDriveMakesAllTakeTheSame) {
 }
 
 TEST_F(DriveChoiceTest, ADriveIsProbedWhenItIsWorthItAndOnlyOnce) {
-  question_.state_bytes = kProbedStateBytesMin;
+  question_.store_bytes = kProbedStoreBytesMin;
   EXPECT_EQ(choose().settings[0].depth, 8u);
   EXPECT_EQ(probes_, 2);
   const DriveChoice again = choose();
@@ -113,12 +113,12 @@ TEST_F(DriveChoiceTest, ADriveIsProbedWhenItIsWorthItAndOnlyOnce) {
 }
 
 TEST_F(DriveChoiceTest, OptionsSayWhetherADriveIsProbed) {
-  question_.state_bytes = kProbedStateBytesMin;
+  question_.store_bytes = kProbedStoreBytesMin;
   question_.io.probe = DriveProbe::kNever;
   choose();
   EXPECT_EQ(probes_, 0);
   question_.io.probe = DriveProbe::kAlways;
-  question_.state_bytes = 1;
+  question_.store_bytes = 1;
   choose();
   EXPECT_EQ(probes_, 2);
 }
