@@ -7,6 +7,7 @@
 #include <cstring>
 #include <deque>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -35,6 +36,11 @@ constexpr std::array<DriveSettings, 12> kTries{{{kMiB, 8},
 constexpr double kNearlyBest = 0.97;
 /// A window is long enough when what was in flight has been replaced this often.
 constexpr std::uint64_t kRoundsMin = 3;
+/// Windows of the rates that are kept, in seconds_max, and what of each passes before: long beside the bursts that a
+/// drive's cache, or a cap that is kept every tenth of a second, lets through. Unequal drives are judged by the first.
+constexpr double kMixedWindow = 2;
+constexpr double kOneWayWindow = 0.6;
+constexpr double kBurst = 0.25;
 /// However few it sees a window ends after this many times what was asked.
 constexpr double kPatience = 8;
 
@@ -73,20 +79,20 @@ class Load {
     return status_;
   }
 
-  /// Returns: bytes a second of a window that begins when everything first in flight has been replaced.
-  Result<double> rate(double window_seconds) {
+  /// Returns: bytes a second of a window that begins when everything first in flight has been replaced and
+  /// `skipped_seconds` are over.
+  Result<double> rate(double window_seconds, double skipped_seconds) {
     bytes_left_ = std::nullopt;
     const std::int64_t start_ns = now_ns();
     start();
-    const auto wait_for = [&](std::uint64_t done) {
-      while (status_.ok() && done_ < done && seconds(now_ns() - start_ns) < kPatience * window_seconds)
-        turn();
-    };
-    wait_for(settings_.depth);
+    const auto elapsed = [&] { return seconds(now_ns() - start_ns); };
+    while (status_.ok() && (done_ < settings_.depth || elapsed() < skipped_seconds) &&
+           elapsed() < kPatience * window_seconds)
+      turn();
     const std::int64_t begin_ns = now_ns();
     const std::uint64_t before = done_;
     std::int64_t end_ns = begin_ns;
-    while (status_.ok() && seconds(now_ns() - start_ns) < kPatience * window_seconds &&
+    while (status_.ok() && elapsed() < kPatience * window_seconds &&
            (seconds(end_ns - begin_ns) < window_seconds || done_ - before < kRoundsMin * settings_.depth)) {
       if (turn() > 0) end_ns = now_ns();
     }
@@ -96,7 +102,7 @@ class Load {
     if (!status_.ok()) return status_;
     const bool whole = end_ns > begin_ns;
     const auto bytes = static_cast<double>((whole ? counted : done_) * settings_.piece_bytes);
-    return bytes / std::max(seconds(whole ? end_ns - begin_ns : now_ns() - start_ns), 1e-9);
+    return bytes / std::max(whole ? seconds(end_ns - begin_ns) : elapsed(), 1e-9);
   }
 
  private:
@@ -218,7 +224,8 @@ Result<DriveProfile> probe_drive(Backend& backend, const Directory& directory, s
           bytes > in_flight_bytes(kTries.front()))
         continue;
     }
-    SLUICE_ASSIGN_OR_RETURN(const double bytes_per_s, load(settings, Direction::kMixed).rate(window_seconds));
+    SLUICE_ASSIGN_OR_RETURN(const double bytes_per_s,
+                            load(settings, Direction::kMixed).rate(window_seconds, 0));
     tries.push_back({settings, bytes_per_s});
     best = std::max(best, bytes_per_s);
   }
@@ -227,14 +234,15 @@ Result<DriveProfile> probe_drive(Backend& backend, const Directory& directory, s
                                                       directory.path(), backend.limits().depth));
   }
   const Tried& chosen = choose(tries);
-  DriveProfile profile{.settings = chosen.settings,
-                       .mixed_bytes_per_s = chosen.bytes_per_s,
-                       .measured_by = "probe",
-                       .measured_on = today()};
-  SLUICE_ASSIGN_OR_RETURN(profile.read_bytes_per_s,
-                          load(chosen.settings, Direction::kRead).rate(2 * window_seconds));
-  SLUICE_ASSIGN_OR_RETURN(profile.write_bytes_per_s,
-                          load(chosen.settings, Direction::kWrite).rate(2 * window_seconds));
+  DriveProfile profile{.settings = chosen.settings, .measured_by = "probe", .measured_on = today()};
+  for (const auto& [direction, rate, window] :
+       {std::tuple(Direction::kMixed, &profile.mixed_bytes_per_s, kMixedWindow),
+        std::tuple(Direction::kRead, &profile.read_bytes_per_s, kOneWayWindow),
+        std::tuple(Direction::kWrite, &profile.write_bytes_per_s, kOneWayWindow)}) {
+    const double rate_seconds = window * options.seconds_max;
+    SLUICE_ASSIGN_OR_RETURN(*rate,
+                            load(chosen.settings, direction).rate(rate_seconds, kBurst * rate_seconds));
+  }
   return profile;
 }
 

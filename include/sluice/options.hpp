@@ -58,7 +58,7 @@ enum class IoBackend : std::uint8_t {
 
 /// Whether seal() measures a drive that has no profile (of an earlier probe, or of `sluice nvme --tune`).
 enum class DriveProbe : std::uint8_t {
-  kWhenWorthIt,  ///< where a rank's store has 1 GiB or more on its drives; takes a second or so a drive, once
+  kWhenWorthIt,  ///< where a rank's store has 1 GiB or more on its drives; takes a few seconds a drive, once
   kAlways,
   kNever,
 };
