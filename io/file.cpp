@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sched.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -134,6 +135,26 @@ Result<File> File::open(const Directory& directory, const std::string& name, con
   if (!S_ISREG(found.st_mode)) return Status(Code::kFailedPrecondition, path + ": not a regular file");
   File file(std::move(fd), path);
   if (options.caching == Caching::kDirect) file.start_direct();
+  return file;
+}
+
+Result<File> File::open_unnamed(const Directory& directory, Caching caching) {
+  Descriptor fd(::openat(directory.fd(), ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  if (fd.get() < 0) {
+    const int error = errno;
+    const std::string doing = fmt::format("making a file without a name in {}", directory.path());
+    // Where a file system, or an old kernel, has no such thing.
+    if (error != EOPNOTSUPP && error != EISDIR && error != ENOENT) return status_from_errno(error, doing);
+    std::uint64_t random = 0;
+    if (::getrandom(&random, sizeof random, 0) < 0) random = static_cast<std::uint64_t>(::getpid());
+    const std::string name = fmt::format(".sluice-unnamed-{:016x}", random);
+    SLUICE_ASSIGN_OR_RETURN(File file,
+                            open(directory, name, {.creation = Creation::kExclusive, .caching = caching}));
+    SLUICE_RETURN_IF_ERROR(directory.remove(name));
+    return file;
+  }
+  File file(std::move(fd), directory.path_of("(no name)"));
+  if (caching == Caching::kDirect) file.start_direct();
   return file;
 }
 

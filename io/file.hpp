@@ -37,6 +37,10 @@ class File {
   /// kFailedPrecondition; all name the path.
   static Result<File> open(const Directory& directory, const std::string& name, const FileOptions& options);
 
+  /// An empty file for reading and writing that has no name, so that nothing of it stays however the process
+  /// ends. Errors: as open().
+  static Result<File> open_unnamed(const Directory& directory, Caching caching = Caching::kDirect);
+
   /// Gives the file this size with every block reserved and reading as zeros where it was not written; never
   /// shrinks. May end direct(): an empty file shows only now whether the file system takes O_DIRECT. Errors:
   /// kNoSpace with the bytes needed and available; the file then has its earlier size. Blocks: on the drive;

@@ -56,10 +56,20 @@ enum class IoBackend : std::uint8_t {
   kThreads,  ///< pread and pwrite on a pool of threads
 };
 
+/// Whether seal() measures a drive that has no profile (of an earlier probe, or of `sluice nvme --tune`).
+enum class DriveProbe : std::uint8_t {
+  kWhenWorthIt,  ///< where a rank's store has 1 GiB or more on its drives; takes a few seconds a drive, once
+  kAlways,
+  kNever,
+};
+
 struct IoOptions {
   IoBackend backend = IoBackend::kAuto;
-  std::uint32_t queue_depth = 32;          ///< pieces in flight a drive; 1..4096
-  std::uint32_t piece_bytes = 1024 << 10;  ///< a transfer is cut into pieces of this size; 4 KiB..1 GiB
+  /// Pieces in flight a drive, 1..4096, and the size that transfers are cut into, 4 KiB..1 GiB. 0: from the drive's
+  /// profile; 32 and 1 MiB without one.
+  std::uint32_t queue_depth = 0;
+  std::uint32_t piece_bytes = 0;
+  DriveProbe probe = DriveProbe::kWhenWorthIt;
 };
 
 /// Which names store and trainer may not share when seal() goes on from a commit. Strict by default.

@@ -6,6 +6,19 @@
 
 namespace sluice {
 
+/// A drive and how it is asked.
+struct DriveStats {
+  std::string directory;
+  std::uint32_t piece_bytes = 0;
+  std::uint32_t depth = 0;
+  double read_bytes_per_s = 0;  ///< as measured before seal(); 0: unknown
+  double write_bytes_per_s = 0;
+  double mixed_bytes_per_s = 0;
+  std::string
+      source;        ///< "probe 2026-11-30", "tune 2026-11-30", "default", "options", "options, else default"
+  std::string note;  ///< why there is no profile, or it was not kept
+};
+
 /// What the engine has done and what it uses. All counters count from seal() and only rise; bytes are exact.
 struct Stats {
   // Work.
@@ -52,6 +65,8 @@ struct Stats {
   std::string ring;     ///< what the ring uses of io_uring: "single_issuer defer_taskrun …"; "none"
   bool registered_memory = false;  ///< host frames, with the ring
   bool registered_files = false;   ///< containers and spilled gradients, with the ring
+  std::string backend;             ///< "io_uring", "threads", "none"
+  std::vector<DriveStats> drives;  ///< in the order of the directories
   std::string direct;              ///< "O_DIRECT", "buffered", "none"
   std::string host_backing;        ///< "huge pages", "4 KiB pages"
   std::string device_backing;

@@ -12,6 +12,10 @@ namespace {
 /// find room between their pieces.
 constexpr std::uint32_t kSavesAtOnce = 4;
 
+/// How much sooner a record must be written on another drive than at home to go there: homes are dealt so that reads
+/// in the order of the step keep all drives busy.
+constexpr double kWorthMoving = 1.25;
+
 }  // namespace
 
 Commits::Commits(State& state, Records& records, CommitOptions options)
@@ -273,7 +277,7 @@ void Commits::after(std::function<void()> then) {
 Result<io::Place> Commits::take_slot(std::uint32_t chunk, InPlace in_place) {
   const std::optional<io::Place>& current = state_.chunks[chunk].current;
   if (in_place == InPlace::kAllowed && !state_.store->slot_shared(chunk, *current)) return *current;
-  if (const std::optional<io::Place> slot = state_.store->acquire_slot(chunk)) return *slot;
+  if (const std::optional<io::Place> slot = free_slot(chunk)) return *slot;
   const std::string what = "a slot for " + state_.describe(chunk);
   if (!state_.stepped(chunk)) {
     SLUICE_ASSIGN_OR_RETURN(const io::Place grown, state_.store->grow_slot(chunk));
@@ -282,6 +286,22 @@ Result<io::Place> Commits::take_slot(std::uint32_t chunk, InPlace in_place) {
   }
   return result_.status.ok() ? Status(Code::kInternal, what + ": none is free")
                              : result_.status.with_context(what);
+}
+
+std::optional<io::Place> Commits::free_slot(std::uint32_t chunk) {
+  const std::uint64_t bytes = state_.chunk_layout(chunk).record.bytes;
+  std::optional<std::uint32_t> chosen;
+  const auto consider = [&](std::uint32_t drive, double advantage) {
+    if (!state_.store->offers_slot(chunk, drive)) return;
+    if (!chosen ||
+        state_.loads->seconds_until(drive, bytes) * advantage < state_.loads->seconds_until(*chosen, bytes))
+      chosen = drive;
+  };
+  const std::uint32_t home = state_.store->home_of(chunk);
+  consider(home, 1);
+  for (std::uint32_t drive = 0; drive < state_.store->drive_count(); ++drive)
+    if (drive != home) consider(drive, chosen == home ? kWorthMoving : 1);
+  return chosen ? std::optional(state_.store->acquire_slot(chunk, *chosen)) : std::nullopt;
 }
 
 void Commits::find_target(std::uint32_t chunk, InPlace in_place, SlotReady ready) {

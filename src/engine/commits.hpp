@@ -120,6 +120,8 @@ class Commits {
   void begin_stall();
   void end_stall();
   Result<io::Place> take_slot(std::uint32_t chunk, InPlace in_place);
+  /// A free slot at the chunk's home, unless another drive would have its record written sooner by far.
+  std::optional<io::Place> free_slot(std::uint32_t chunk);
   void look_at_copy(std::size_t version, std::uint32_t chunk, PlaneRange planes, std::byte* record,
                     std::function<void(std::string)> done);
 

@@ -39,10 +39,11 @@ Status check(const EngineOptions& options) {
     return refuse("recover_commit", std::to_string(options.recover_commit),
                   "0 unless keep_commits > 0 and existing = kRecover");
   if (options.threads > kMaxThreads) return refuse("threads", std::to_string(options.threads), "0..4096");
-  if (options.io.queue_depth < 1 || options.io.queue_depth > 4096)
-    return refuse("io.queue_depth", std::to_string(options.io.queue_depth), "1..4096");
-  if (options.io.piece_bytes < 4096 || options.io.piece_bytes > 1U << 30)
-    return refuse("io.piece_bytes", std::to_string(options.io.piece_bytes), "4 KiB..1 GiB");
+  if (options.io.queue_depth > 4096)
+    return refuse("io.queue_depth", std::to_string(options.io.queue_depth), "1..4096, or 0: by the drive");
+  if (options.io.piece_bytes != 0 && (options.io.piece_bytes < 4096 || options.io.piece_bytes > 1U << 30))
+    return refuse("io.piece_bytes", std::to_string(options.io.piece_bytes),
+                  "4 KiB..1 GiB, or 0: by the drive");
   return {};
 }
 

@@ -16,6 +16,8 @@
 
 #include "engine/commit_exchange.hpp"
 #include "engine/commits.hpp"
+#include "engine/drive_choice.hpp"
+#include "engine/drive_loads.hpp"
 #include "engine/follower.hpp"
 #include "engine/gather.hpp"
 #include "engine/gradients.hpp"
@@ -161,6 +163,8 @@ class Core : public std::enable_shared_from_this<Core> {
 
     memory::Arena arena;
     std::optional<store::Drives> drives;
+    DriveChoice drive_choice;
+    std::optional<DriveLoads> loads;
     std::unique_ptr<store::Store> store;
     std::unique_ptr<io::Backend> backend;
     std::unique_ptr<Compute> compute;
@@ -203,6 +207,7 @@ class Core : public std::enable_shared_from_this<Core> {
 
   // seal.cpp
   Status lay_out(SealReport& report);
+  void ask_drives();
   void measure_commit_record();
   Status reserve(SealReport& report);
   Status duplicate_communicator();

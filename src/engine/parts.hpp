@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "engine/compute.hpp"
+#include "engine/drive_choice.hpp"
 #include "engine/loop.hpp"
 #include "io/open_backend.hpp"
 #include "sluice/engine.hpp"
@@ -19,6 +20,8 @@ struct Parts {
   std::function<Result<io::SelectedBackend>(const io::BackendOptions&)> open_backend = io::open_backend;
   std::function<Result<std::unique_ptr<Compute>>(std::uint32_t threads, std::function<void()> wake)>
       open_compute = make_thread_compute;
+  /// Null: no drive is measured.
+  ProbeDrive probe_drive = probe_with_backend;
   /// For the waits that stats report.
   std::function<std::int64_t()> now_ns = io::steady_now_ns;
 };

@@ -90,6 +90,7 @@ void Records::move(const Movement& movement, Done done) {
   op.bytes = movement.bytes;
   op.offset = movement.place.offset;
   *movement.counter += movement.bytes;
+  state_.loads->begin(op.drive, op.bytes);
   state_.queue->submit(op);
 }
 
@@ -97,6 +98,7 @@ void Records::finished(io::Transfer& transfer) {
   Op& op = static_cast<Op&>(transfer);
   Records& records = *op.records;
   State& state = records.state_;
+  state.loads->end(op.drive, op.bytes);
   state.counters.io_retries.store(state.queue->counters().retries + state.queue->counters().short_transfers,
                                   std::memory_order_relaxed);
   Status status;

@@ -24,6 +24,8 @@ store::StoreOptions Core::store_options() const {
           .stored_chunks = stored_chunks_,
           .parameters = stored_parameters_,
           .aliases = state_.registry.aliases(),
+          .drive_weights = running_->drive_choice.weights,
+          .spares = store::Spares::kSome,
           .spilled_gradient_slots = state_.partition.spilled_gradients,
           .spilled_gradient_bytes = state_.partition.gradient_frame_bytes,
           .nvme_budget_bytes = options_.nvme_budget_bytes};
@@ -217,8 +219,6 @@ Status Core::make_store() {
 Status Core::open_store(SealReport& report) {
   state_.seed = options_.seed;
   state_.step = options_.first_step;
-  for (std::uint32_t chunk = 0; chunk < state_.chunks.size(); ++chunk)
-    if (options_.keep_commits > 0 || !state_.partition.resident[chunk]) stored_chunks_.push_back(chunk);
   // The same id on every rank, another one in every run.
   std::vector<std::uint64_t> ids(communicator_->world());
   ids[communicator_->rank()] = store::random_u64();

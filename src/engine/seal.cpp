@@ -15,6 +15,21 @@ namespace {
 
 constexpr std::uint32_t kPage = 4096;
 
+/// Until it is seen; all of them are alike then.
+constexpr double kRateOfUnknownDrives = 1e9;
+constexpr std::uint32_t kMostDepth = 4096;
+constexpr std::uint32_t kThreadsADrive = 16;
+constexpr std::uint32_t kMostIoThreads = 256;
+
+/// One that each drive's depth fits in its equal share of.
+io::BackendOptions backend_for(std::span<const io::DriveSettings> drives, IoBackend backend) {
+  const auto count = static_cast<std::uint32_t>(std::min<std::size_t>(drives.size(), kMostDepth));
+  const std::uint32_t deepest = std::ranges::max_element(drives, {}, &io::DriveSettings::depth)->depth;
+  return {.kind = backend_kind(backend),
+          .queue_depth = std::min(deepest, kMostDepth / count) * count,
+          .threads = std::min(kThreadsADrive * count, kMostIoThreads)};
+}
+
 std::string crash_cost(const EngineOptions& options) {
   if (options.keep_commits == 0)
     return options.directories.empty() ? "everything since seal(): all state is in memory"
@@ -35,6 +50,7 @@ Result<SealReport> Core::seal() {
   SealReport report;
   Status status = agree(*communicator_, lay_out(report));
   if (status.ok()) status = agree_on_registry();
+  if (status.ok()) ask_drives();
   if (status.ok()) status = open_store(report);
   if (status.ok()) status = duplicate_communicator();
   if (status.ok()) status = agree(*communicator_, reserve(report));
@@ -110,6 +126,22 @@ Status Core::lay_out(SealReport& report) {
   report.spilled_gradient_bytes = state_.partition.spilled_gradients * state_.partition.gradient_frame_bytes;
   report.arithmetic = state_.partition.arithmetic;
   return plan_device(report);
+}
+
+void Core::ask_drives() {
+  std::uint64_t store_bytes = 0;
+  for (std::uint32_t chunk = 0; chunk < state_.chunks.size(); ++chunk) {
+    if (options_.keep_commits == 0 && state_.partition.resident[chunk]) continue;
+    stored_chunks_.push_back(chunk);
+    const std::uint32_t slots = options_.keep_commits + (options_.undo == Undo::kOn ? 2 : 1);
+    store_bytes += state_.chunk_layout(chunk).record.bytes * (state_.stepped(chunk) ? slots : 1);
+  }
+  if (!running_->drives) return;
+  running_->drive_choice =
+      choose_drives(running_->drives->directories(), {.io = options_.io,
+                                                      .store_bytes = store_bytes,
+                                                      .probe_memory_bytes = options_.host_budget_bytes,
+                                                      .probe = parts_.probe_drive});
 }
 
 void Core::measure_commit_record() {
@@ -231,20 +263,27 @@ Status Core::reserve(SealReport& report) {
       options_.threads == 0 ? topology->threads()
                             : std::min(options_.threads, static_cast<std::uint32_t>(topology->cpus.size()));
 
-  const io::BackendKind kind = options_.io.backend == IoBackend::kUring     ? io::BackendKind::kUring
-                               : options_.io.backend == IoBackend::kThreads ? io::BackendKind::kThreads
-                                                                            : io::BackendKind::kAuto;
-  io::BackendOptions backend_options{.kind = kind, .queue_depth = options_.io.queue_depth};
   // Without drives the backend is only what the loop sleeps in.
-  if (!state_.store) backend_options = {.kind = io::BackendKind::kThreads, .queue_depth = 1, .threads = 1};
+  io::BackendOptions backend_options{.kind = io::BackendKind::kThreads, .queue_depth = 1, .threads = 1};
+  io::QueueOptions queue_options;
+  if (state_.store) {
+    std::vector<std::string> directories;
+    for (std::uint32_t drive = 0; drive < state_.store->drive_count(); ++drive)
+      directories.push_back(state_.store->directory(drive).path());
+    running_->drive_choice = in_order_of(directories, running_->drive_choice);
+    queue_options.drives = running_->drive_choice.settings;
+    backend_options = backend_for(queue_options.drives, options_.io.backend);
+  }
   Result<io::SelectedBackend> backend = parts_.open_backend(backend_options);
   if (!backend.ok()) return backend.status();
   running_->backend = std::move(backend->backend);
-  const io::DriveSettings settings{.piece_bytes = options_.io.piece_bytes, .depth = options_.io.queue_depth};
-  running_->queue = std::make_unique<io::Queue>(
-      *running_->backend,
-      io::QueueOptions{.drives = {state_.store ? state_.store->drive_count() : 1, settings}});
+  running_->queue = std::make_unique<io::Queue>(*running_->backend, queue_options);
   state_.queue = running_->queue.get();
+  if (state_.store) {
+    std::vector<double> rates = running_->drive_choice.weights;
+    rates.resize(state_.store->drive_count(), kRateOfUnknownDrives);
+    state_.loads = &running_->loads.emplace(std::move(rates), parts_.now_ns);
+  }
 
   running_->waker = std::make_shared<Waker>(*running_->queue);
   const auto wake = [waker = running_->waker] { waker->wake(); };
@@ -281,6 +320,8 @@ Status Core::reserve(SealReport& report) {
   fixed_stats_.threads = state_.compute->threads();
   fixed_stats_.crash_cost = crash_cost(options_);
   fixed_stats_.fallbacks = topology->notes;
+  for (const std::string& reason : running_->drive_choice.fallbacks) fixed_stats_.fallbacks.push_back(reason);
+  fixed_stats_.drives = running_->drive_choice.stats;
   if (!backend->fallback_reason.empty()) fixed_stats_.fallbacks.push_back(backend->fallback_reason);
   if (state_.store)
     for (std::string& reason : state_.store->fallback_reasons())

@@ -10,9 +10,10 @@
 #include <vector>
 
 #include "engine/compute.hpp"
+#include "engine/drive_loads.hpp"
 #include "engine/registry.hpp"
+#include "io/place.hpp"
 #include "io/queue.hpp"
-#include "io/volume.hpp"
 #include "plan/host_partition.hpp"
 #include "sluice/device.hpp"
 #include "store/layout.hpp"
@@ -62,6 +63,7 @@ struct State {
 
   store::Store* store = nullptr;  ///< null without an NVMe tier
   io::Queue* queue = nullptr;
+  DriveLoads* loads = nullptr;  ///< null without an NVMe tier
   Compute* compute = nullptr;
   DeviceSession* device = nullptr;
 

@@ -40,7 +40,8 @@ struct StoredAlias {
 struct StoredChunk {
   std::uint32_t class_index = 0;
   std::uint32_t elements = 0;
-  std::uint32_t drive = 0;  ///< its slots are there
+  std::uint32_t drive =
+      0;  ///< its home: its slots were counted for there; version 2 has its records nowhere else
   friend bool operator==(const StoredChunk&, const StoredChunk&) = default;
 };
 
@@ -68,7 +69,8 @@ struct Catalog {
 /// Names are unique over parameters and aliases, 1 to kNameBytesMax bytes; the product of a shape is at most
 /// 2^63; parameters of one group agree in all but name and shape; every index is in range; chunks are those
 /// that ElementLayout::build gives for the parameters; no two runs are of one class on one drive or overlap;
-/// each chunk's class has a run on its drive, with slots for all its chunks there that hold their records.
+/// each chunk's class has a run on its home, with slots for all its chunks there; all runs of a class have slots
+/// that hold its records.
 /// Errors: kInvalidArgument, saying what is wrong; kUnimplemented with the number of a policy, optimizer,
 /// dtype or gradient storage that this build does not have.
 Status check(const Catalog& catalog);

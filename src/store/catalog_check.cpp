@@ -145,13 +145,17 @@ Status check_slots(const Catalog& catalog, const ElementLayout& layout) {
                                key.second, slots));
     }
   }
+  std::vector<std::size_t> largest(layout.classes().size(), catalog.chunks.size());  // chunk, by class
+  const auto record_bytes = [&](std::size_t index) { return layout.chunks()[index].record.bytes; };
   for (std::size_t index = 0; index < catalog.chunks.size(); ++index) {
-    const StoredChunk& chunk = catalog.chunks[index];
-    const SlotRun& run = *runs.at({chunk.class_index, chunk.drive});
-    const std::uint64_t record_bytes = layout.chunks()[index].record.bytes;
-    if (record_bytes > run.slot_bytes) {
-      return wrong(fmt::format("chunk {} has a record of {} bytes and slots of {}", index, record_bytes,
-                               run.slot_bytes));
+    std::size_t& chunk = largest[catalog.chunks[index].class_index];
+    if (chunk == catalog.chunks.size() || record_bytes(index) > record_bytes(chunk)) chunk = index;
+  }
+  for (const SlotRun& run : catalog.runs) {
+    const std::size_t index = largest[run.class_index];
+    if (index < catalog.chunks.size() && record_bytes(index) > run.slot_bytes) {
+      return wrong(fmt::format("chunk {} has a record of {} bytes and slots of {}", index,
+                               record_bytes(index), run.slot_bytes));
     }
   }
   return {};

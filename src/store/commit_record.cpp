@@ -236,16 +236,20 @@ Status check(const CommitRecord& record, const Superblock& superblock, const Cat
   for (std::size_t index = 0; index < record.chunks.size(); ++index) {
     const io::Place place = record.chunks[index].place;
     const StoredChunk& chunk = catalog.chunks[index];
-    const std::uint64_t last_offset = kFileBytesMax - slot_bytes.at({chunk.class_index, chunk.drive});
-    if (place.drive == chunk.drive && place.offset >= superblock.slots_offset &&
-        place.offset <= last_offset && place.offset % superblock.grid_bytes == 0) {
+    const bool roams = superblock.version >= kRoamingVersion;
+    const auto run = slot_bytes.find({chunk.class_index, roams ? place.drive : chunk.drive});
+    const std::uint64_t last_offset = kFileBytesMax - (run == slot_bytes.end() ? 0 : run->second);
+    if (run != slot_bytes.end() && run->first.second == place.drive &&
+        place.offset >= superblock.slots_offset && place.offset <= last_offset &&
+        place.offset % superblock.grid_bytes == 0) {
       continue;
     }
     return Status(
         Code::kDataLoss,
         fmt::format(
-            "commit {} has chunk {} on drive {} at {}, accepted: drive {}, multiples of {} from {} to {}",
-            record.number, index, place.drive, place.offset, chunk.drive, superblock.grid_bytes,
+            "commit {} has chunk {} on drive {} at {}, accepted: {} {}, multiples of {} from {} to {}",
+            record.number, index, place.drive, place.offset,
+            roams ? "a drive with slots of its class, or" : "drive", chunk.drive, superblock.grid_bytes,
             superblock.slots_offset, last_offset));
   }
   return {};

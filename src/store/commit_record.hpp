@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "io/volume.hpp"
+#include "io/place.hpp"
 #include "sluice/optimizer.hpp"
 #include "sluice/status.hpp"
 #include "store/catalog.hpp"

@@ -1,14 +1,17 @@
 #include "store/container.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <string>
 #include <utility>
 
 #include "kernels/tile_hash.hpp"
+#include "store/deal.hpp"
 #include "store/offsets.hpp"
 
 namespace sluice::store {
@@ -61,10 +64,20 @@ Status check(const StoreOptions& options) {
   return {};
 }
 
+Status check_weights(const StoreOptions& options, std::uint32_t drives) {
+  const std::span<const double> weights = options.drive_weights;
+  const auto taken = [](double weight) { return std::isfinite(weight) && weight > 0; };
+  if (weights.empty() || (weights.size() == drives && std::ranges::all_of(weights, taken))) return {};
+  return Status(Code::kInvalidArgument,
+                fmt::format("drive_weights = [{}]: not {} numbers > 0", fmt::join(weights, ", "), drives));
+}
+
 Result<SlotTable> plan_slots(const StoreOptions& options, std::uint32_t drives, std::uint64_t first_offset) {
   return SlotTable::plan({.chunks = options.chunks,
                           .stored_chunks = options.stored_chunks,
                           .drives = drives,
+                          .weights = options.drive_weights,
+                          .spares = options.spares,
                           .keep_commits = options.keep_commits,
                           .undo = options.undo,
                           .first_offset = first_offset});
@@ -128,6 +141,7 @@ Status beyond_64_bits() {
 
 Result<ContainerPlan> plan_containers(const StoreOptions& options, std::uint32_t drives) {
   SLUICE_RETURN_IF_ERROR(check(options));
+  SLUICE_RETURN_IF_ERROR(check_weights(options, drives));
   Superblock superblock{.store_id = options.store_id,
                         .rank = options.rank,
                         .world = options.world,
@@ -145,11 +159,14 @@ Result<ContainerPlan> plan_containers(const StoreOptions& options, std::uint32_t
   return ContainerPlan{superblock, {}, std::move(slots)};
 }
 
-std::uint64_t gradient_bytes_of(const StoreOptions& options, std::uint32_t drive, std::uint32_t drives) {
-  // With 5 slots on 2 drives drive 0 has 3.
-  const std::uint64_t slots =
-      options.spilled_gradient_slots / drives + (drive < options.spilled_gradient_slots % drives);
-  return slots * options.spilled_gradient_bytes;
+std::vector<io::Place> gradient_places(const StoreOptions& options, std::uint32_t drives) {
+  std::vector<io::Place> places;
+  std::vector<std::uint64_t> ends(drives);
+  for (const std::uint32_t drive : deal(options.spilled_gradient_slots, drives, options.drive_weights)) {
+    places.push_back({drive, ends[drive]});
+    ends[drive] += options.spilled_gradient_bytes;
+  }
+  return places;
 }
 
 std::uint64_t needed_bytes(const StoreOptions& options, std::uint32_t drives) {

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "io/place.hpp"
 #include "sluice/status.hpp"
 #include "sluice/types.hpp"
 #include "store/catalog.hpp"
@@ -30,6 +31,8 @@ struct StoreOptions {
       {};  ///< that live on NVMe, each once, in the order of the step; with commits: all
   std::span<const StoredParameter> parameters = {};  ///< for the catalog; unused in a scratch store
   std::span<const StoredAlias> aliases = {};
+  std::span<const double> drive_weights = {};  ///< see SlotOptions
+  Spares spares = Spares::kNone;               ///< kSome: where drives and budget have room
   std::uint64_t spilled_gradient_slots = 0;
   std::uint64_t spilled_gradient_bytes = 0;  ///< of one such slot, on the grid
   std::uint64_t nvme_budget_bytes = 0;       ///< 0: what is needed
@@ -47,9 +50,9 @@ struct ContainerPlan {
 /// Errors: kInvalidArgument for options out of their range; kResourceExhausted for what no file can hold.
 Result<ContainerPlan> plan_containers(const StoreOptions& options, std::uint32_t drives);
 
-/// Bytes of the spilled gradients of one drive: slot s lies on drive s % drives.
+/// Where each slot for a spilled gradient lies in its drive's file of them: dealt by weight, as records are.
 /// Requires: spilled_gradient_slots * spilled_gradient_bytes < 2^64.
-std::uint64_t gradient_bytes_of(const StoreOptions& options, std::uint32_t drive, std::uint32_t drives);
+std::vector<io::Place> gradient_places(const StoreOptions& options, std::uint32_t drives);
 
 /// Containers and gradients of all drives; 2^64 - 1 if that overflows. Requires: options that
 /// plan_containers() takes.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "memory/check.hpp"
+#include "store/deal.hpp"
 #include "store/offsets.hpp"
 #include "store/superblock.hpp"
 
@@ -19,6 +20,11 @@ std::uint64_t slots_of(const ChunkLayout& chunk, const SlotOptions& options) {
   const bool frozen = chunk.gradient_bytes == 0;
   if (frozen) return 1;
   return std::uint64_t{options.keep_commits} + (options.undo == Undo::kOn ? 2 : 1);
+}
+
+std::uint64_t spares_of(std::uint64_t chunks, const SlotOptions& options) {
+  const bool some = options.spares == Spares::kSome && options.undo == Undo::kOn && options.drives > 1;
+  return some ? chunks / 4 + (chunks % 4 != 0) : 0;
 }
 
 Status no_slot(std::uint32_t chunk, io::Place place, std::string_view why) {
@@ -36,7 +42,7 @@ Status no_slot(std::uint32_t chunk, io::Place place, std::string_view why) {
 Result<SlotTable> SlotTable::plan(const SlotOptions& options) {
   SlotTable table;
   table.drives_.resize(options.drives);
-  table.drive_by_chunk_.assign(options.chunks.size(), kNone);
+  table.home_by_chunk_.assign(options.chunks.size(), kNone);
   std::uint32_t classes = 0;
   for (const ChunkLayout& chunk : options.chunks) {
     table.class_by_chunk_.push_back(chunk.class_index);
@@ -45,15 +51,21 @@ Result<SlotTable> SlotTable::plan(const SlotOptions& options) {
   }
   table.groups_.resize(std::size_t{classes} * options.drives);
 
+  const std::vector<std::uint32_t> homes =
+      deal(options.stored_chunks.size(), options.drives, options.weights);
   std::vector<std::uint64_t> slots(table.groups_.size());
+  std::vector<std::uint64_t> stepped_chunks(table.groups_.size());
   std::vector<std::uint64_t> slot_bytes(classes);
   for (std::size_t i = 0; i < options.stored_chunks.size(); ++i) {
     const std::uint32_t index = options.stored_chunks[i];
     const ChunkLayout& chunk = options.chunks[index];
-    table.drive_by_chunk_[index] = static_cast<std::uint32_t>(i % options.drives);
-    slots[table.group_index(index)] += slots_of(chunk, options);
+    table.home_by_chunk_[index] = homes[i];
+    const std::size_t group = std::size_t{chunk.class_index} * options.drives + homes[i];
+    slots[group] += slots_of(chunk, options);
+    stepped_chunks[group] += chunk.gradient_bytes > 0;
     slot_bytes[chunk.class_index] = std::max(slot_bytes[chunk.class_index], chunk.record.bytes);
   }
+  for (std::size_t i = 0; i < slots.size(); ++i) slots[i] += spares_of(stepped_chunks[i], options);
 
   table.container_bytes_.assign(options.drives, options.first_offset);
   for (std::size_t i = 0; i < table.groups_.size(); ++i) {
@@ -74,20 +86,22 @@ Result<SlotTable> SlotTable::plan(const SlotOptions& options) {
   return table;
 }
 
-Result<SlotTable> SlotTable::restore(const Catalog& catalog, std::span<const std::uint64_t> container_bytes) {
+Result<SlotTable> SlotTable::restore(const Catalog& catalog, std::span<const std::uint64_t> container_bytes,
+                                     Roaming roaming) {
   SlotTable table;
+  table.roaming_ = roaming;
   table.drives_.resize(container_bytes.size());
   table.container_bytes_.assign(container_bytes.begin(), container_bytes.end());
   std::uint32_t classes = 0;
   for (const StoredChunk& chunk : catalog.chunks) {
     table.class_by_chunk_.push_back(chunk.class_index);
     table.elements_by_chunk_.push_back(chunk.elements);
-    table.drive_by_chunk_.push_back(chunk.drive);
+    table.home_by_chunk_.push_back(chunk.drive);
     classes = std::max(classes, chunk.class_index + 1);
   }
   for (const SlotRun& run : catalog.runs) classes = std::max(classes, run.class_index + 1);
   table.groups_.resize(std::size_t{classes} * container_bytes.size());
-  const std::uint64_t slots_max = catalog.chunks.size() * (std::uint64_t{kKeepCommitsMax} + 2);
+  const std::uint64_t slots_max = catalog.chunks.size() * (std::uint64_t{kKeepCommitsMax} + 3);
   for (const SlotRun& run : catalog.runs) {
     if (run.slots > slots_max || run.slots >= kNone) {
       return Status(Code::kDataLoss,
@@ -121,7 +135,7 @@ void SlotTable::finish_drives() {
 std::vector<StoredChunk> SlotTable::stored_chunks() const {
   std::vector<StoredChunk> chunks(class_by_chunk_.size());
   for (std::size_t chunk = 0; chunk < chunks.size(); ++chunk) {
-    chunks[chunk] = {class_by_chunk_[chunk], elements_by_chunk_[chunk], drive_by_chunk_[chunk]};
+    chunks[chunk] = {class_by_chunk_[chunk], elements_by_chunk_[chunk], home_by_chunk_[chunk]};
   }
   return chunks;
 }
@@ -138,18 +152,22 @@ std::vector<SlotRun> SlotTable::runs() const {
   return runs;
 }
 
-std::size_t SlotTable::group_index(std::uint32_t chunk) const {
-  if (chunk >= drive_by_chunk_.size() || drive_by_chunk_[chunk] == kNone) {
+std::uint32_t SlotTable::home_of(std::uint32_t chunk) const {
+  if (chunk >= home_by_chunk_.size() || home_by_chunk_[chunk] == kNone) {
     memory::fail_check(fmt::format("chunk {} has no slots", chunk));
   }
-  return class_by_chunk_[chunk] * drives_.size() + drive_by_chunk_[chunk];
+  return home_by_chunk_[chunk];
+}
+
+bool SlotTable::may_lie_on(std::uint32_t chunk, std::uint32_t drive) const {
+  const std::uint32_t home = home_of(chunk);
+  return drive < drives_.size() && (roaming_ == Roaming::kAnyDrive || drive == home);
 }
 
 std::uint32_t SlotTable::slot_at(std::uint32_t chunk, io::Place place) const {
-  const Group& group = groups_[group_index(chunk)];
-  if (place.drive != drive_by_chunk_[chunk] || place.offset < group.first_offset || group.slots.empty()) {
-    return kNone;
-  }
+  if (!may_lie_on(chunk, place.drive)) return kNone;
+  const Group& group = group_of(chunk, place.drive);
+  if (place.offset < group.first_offset || group.slots.empty()) return kNone;
   const std::uint64_t distance = place.offset - group.first_offset;
   if (distance % group.slot_bytes != 0 || distance / group.slot_bytes >= group.slots.size()) return kNone;
   return static_cast<std::uint32_t>(distance / group.slot_bytes);
@@ -158,10 +176,10 @@ std::uint32_t SlotTable::slot_at(std::uint32_t chunk, io::Place place) const {
 const std::uint32_t* SlotTable::references_at(std::uint32_t chunk, io::Place place) const {
   const std::uint32_t index = slot_at(chunk, place);
   if (index != kNone) {
-    const Slot& slot = groups_[group_index(chunk)].slots[index];
+    const Slot& slot = group_of(chunk, place.drive).slots[index];
     return slot.references > 0 && slot.chunk == chunk ? &slot.references : nullptr;
   }
-  if (place.drive != drive_by_chunk_[chunk]) return nullptr;
+  if (place.drive != home_of(chunk)) return nullptr;
   const auto grown = drives_[place.drive].grown.find(place.offset);
   if (grown == drives_[place.drive].grown.end() || grown->second.chunk != chunk) return nullptr;
   return &grown->second.references;
@@ -179,18 +197,33 @@ void SlotTable::take_free(Group& group, std::uint32_t slot) {
   (later == kNone ? group.newest : group.slots[later].earlier) = earlier;
 }
 
-std::optional<io::Place> SlotTable::acquire(std::uint32_t chunk) {
-  Group& group = groups_[group_index(chunk)];
+bool SlotTable::offers(std::uint32_t chunk, std::uint32_t drive) const {
+  return may_lie_on(chunk, drive) && group_of(chunk, drive).oldest != kNone;
+}
+
+io::Place SlotTable::acquire(std::uint32_t chunk, std::uint32_t drive) {
+  if (!offers(chunk, drive)) {
+    memory::fail_check(fmt::format("drive {} offers no slot for chunk {}", drive, chunk));
+  }
+  Group& group = group_of(chunk, drive);
   const std::uint32_t slot = group.oldest;
-  if (slot == kNone) return std::nullopt;
   take_free(group, slot);
   group.slots[slot] = {.chunk = chunk, .references = 1};
-  return io::Place{drive_by_chunk_[chunk], group.first_offset + slot * group.slot_bytes};
+  return {drive, group.first_offset + slot * group.slot_bytes};
+}
+
+std::optional<io::Place> SlotTable::acquire(std::uint32_t chunk) {
+  const std::uint32_t home = home_of(chunk), drives = static_cast<std::uint32_t>(drives_.size());
+  for (std::uint32_t i = 0; i < drives; ++i) {
+    const std::uint32_t drive = (home + i) % drives;
+    if (offers(chunk, drive)) return acquire(chunk, drive);
+  }
+  return std::nullopt;
 }
 
 SlotTable::Growth SlotTable::next_growth(std::uint32_t chunk) const {
-  const std::uint64_t bytes = groups_[group_index(chunk)].slot_bytes;
-  const std::uint32_t drive = drive_by_chunk_[chunk];
+  const std::uint32_t drive = home_of(chunk);
+  const std::uint64_t bytes = group_of(chunk, drive).slot_bytes;
   std::uint64_t offset = drives_[drive].made_bytes;
   for (const auto& [taken_offset, taken] : drives_[drive].grown) {
     if (taken_offset - offset >= bytes) break;
@@ -207,7 +240,7 @@ void SlotTable::grow(std::uint32_t chunk, const Growth& growth) {
                                    next.place.drive, next.place.offset, growth.place.drive,
                                    growth.place.offset));
   }
-  const std::uint64_t bytes = groups_[group_index(chunk)].slot_bytes;
+  const std::uint64_t bytes = group_of(chunk, next.place.drive).slot_bytes;
   drives_[next.place.drive].grown.emplace(next.place.offset, Grown{bytes, chunk, 1});
   container_bytes_[next.place.drive] = next.container_bytes;
 }
@@ -215,7 +248,7 @@ void SlotTable::grow(std::uint32_t chunk, const Growth& growth) {
 Status SlotTable::retain(std::uint32_t chunk, io::Place place) {
   const std::uint32_t index = slot_at(chunk, place);
   if (index == kNone) return retain_grown(chunk, place);
-  Group& group = groups_[group_index(chunk)];
+  Group& group = group_of(chunk, place.drive);
   Slot& slot = group.slots[index];
   if (slot.references == 0) {
     take_free(group, index);
@@ -227,11 +260,14 @@ Status SlotTable::retain(std::uint32_t chunk, io::Place place) {
 }
 
 Status SlotTable::retain_grown(std::uint32_t chunk, io::Place place) {
-  const std::uint64_t bytes = groups_[group_index(chunk)].slot_bytes;
-  const std::uint32_t drive_index = drive_by_chunk_[chunk];
-  if (place.drive != drive_index) return no_slot(chunk, place, fmt::format("its drive is {}", drive_index));
-  Drive& drive = drives_[drive_index];
+  const std::uint32_t home = home_of(chunk);
+  if (place.drive >= drives_.size())
+    return no_slot(chunk, place, fmt::format("there are {}", drives_.size()));
+  if (!may_lie_on(chunk, place.drive)) return no_slot(chunk, place, fmt::format("its drive is {}", home));
+  const std::uint64_t bytes = group_of(chunk, home).slot_bytes;
+  Drive& drive = drives_[place.drive];
   if (place.offset < drive.made_bytes) return no_slot(chunk, place, "its class has no slot there");
+  if (place.drive != home) return no_slot(chunk, place, fmt::format("it grows on drive {} alone", home));
   if (place.offset % drive.unit_bytes != 0 || bytes > kFileBytesMax || place.offset > kFileBytesMax - bytes) {
     return no_slot(chunk, place,
                    fmt::format("not a multiple of {} that ends within 2^63 bytes", drive.unit_bytes));
@@ -252,7 +288,7 @@ Status SlotTable::retain_grown(std::uint32_t chunk, io::Place place) {
     return no_slot(chunk, place, fmt::format("it overlaps that of chunk {}", later->second.chunk));
   }
   drive.grown.emplace(place.offset, Grown{bytes, chunk, 1});
-  container_bytes_[drive_index] = std::max(container_bytes_[drive_index], place.offset + bytes);
+  container_bytes_[home] = std::max(container_bytes_[home], place.offset + bytes);
   return {};
 }
 
@@ -265,7 +301,7 @@ void SlotTable::release(std::uint32_t chunk, io::Place place) {
     if (--found->second.references == 0) grown.erase(found);
     return;
   }
-  Group& group = groups_[group_index(chunk)];
+  Group& group = group_of(chunk, place.drive);
   if (--group.slots[index].references == 0) push_free(group, index);
 }
 

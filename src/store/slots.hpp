@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "io/volume.hpp"
+#include "io/place.hpp"
 #include "sluice/status.hpp"
 #include "sluice/types.hpp"
 #include "store/catalog.hpp"
@@ -14,25 +14,40 @@
 
 namespace sluice::store {
 
+/// Slots beyond those that records need, so that a drive that slows down has some that stay unused.
+enum class Spares : std::uint8_t {
+  kNone,
+  kSome,  ///< with undo, on several drives
+};
+
+/// Which drives a chunk's records may lie on.
+enum class Roaming : std::uint8_t {
+  kHome,  ///< on the one that its slots were counted for
+  kAnyDrive,
+};
+
 struct SlotOptions {
   std::span<const ChunkLayout> chunks = {};
   std::span<const std::uint32_t> stored_chunks =
       {};  ///< that have slots, each once, in the order of the step
   std::uint32_t drives = 1;
+  std::span<const double> weights = {};  ///< what each drive is to take, finite and > 0; empty: all the same
+  Spares spares = Spares::kNone;
   std::uint32_t keep_commits = 0;
   Undo undo = Undo::kOn;
   std::uint64_t first_offset = 0;  ///< of the first slot in each container, on the grid
 };
 
-/// Where records may lie and who refers to them. Each stored chunk belongs to one drive, the drives taking
-/// turns in the order of the step; there its class has slots of one size (the class's largest stored record),
-/// one run a class:
-///   slots of a class on a drive = its stored chunks there * (frozen: 1; without undo: keep_commits + 1;
-///                                                           with undo: keep_commits + 2)
-/// so that a chunk always finds a free one while it holds fewer than its share. A slot holds one chunk's
-/// record and is counted: the state that is current and every commit that names it hold a reference each;
-/// with the last one it is free. A frozen chunk that is written to while a commit names its slot gets another
-/// one beyond the container's end: see next_growth().
+/// Where records may lie and who refers to them. Each stored chunk is at home on one drive, dealt by weight in
+/// the order of the step; there its class has slots of one size (the class's largest stored record), one run a
+/// class:
+///   slots of a class on a drive = its stored chunks at home there * (frozen: 1; without undo: keep_commits + 1;
+///                                                                   with undo: keep_commits + 2)
+///                                 + spares (a quarter of these chunks, rounded up)
+/// A record may lie in a slot of its class on any drive, so a chunk always finds a free one while it holds fewer
+/// than its share. A slot holds one chunk's record and is counted: the state that is current and every commit
+/// that names it hold a reference each; with the last one it is free. A frozen chunk that is written to while a
+/// commit names its slot gets another one beyond the container's end: see next_growth().
 /// Threads: one at a time.
 class SlotTable {
  public:
@@ -43,7 +58,8 @@ class SlotTable {
   /// Requires: a catalog that check() and check_runs() accept, `container_bytes` of each drive as the store
   /// was made.
   /// Errors: kDataLoss for more slots than the chunks can need.
-  static Result<SlotTable> restore(const Catalog& catalog, std::span<const std::uint64_t> container_bytes);
+  static Result<SlotTable> restore(const Catalog& catalog, std::span<const std::uint64_t> container_bytes,
+                                   Roaming roaming = Roaming::kAnyDrive);
 
   /// first_offset + all slots of the drive, those of grow() included; never less than it was.
   std::uint64_t container_bytes(std::uint32_t drive) const { return container_bytes_[drive]; }
@@ -53,14 +69,19 @@ class SlotTable {
   /// For a catalog: by class, then by drive; those without slots are left out.
   std::vector<SlotRun> runs() const;
 
-  /// A free slot of the chunk's class on its drive with one reference, the one that has been free longest, so
-  /// that a step that frees slots in its order writes them again in that order. Requires: the chunk is
-  /// stored.
-  /// Returns: nothing if all are taken.
+  /// The drive that the chunk is at home on. Requires: the chunk is stored.
+  std::uint32_t home_of(std::uint32_t chunk) const;
+  /// Whether the chunk's record may go to a free slot there. Requires: the chunk is stored.
+  bool offers(std::uint32_t chunk, std::uint32_t drive) const;
+  /// A free slot of the chunk's class on that drive with one reference, the one that has been free longest, so
+  /// that a step that frees slots in its order writes them again in that order. Requires: offers().
+  io::Place acquire(std::uint32_t chunk, std::uint32_t drive);
+  /// The same where the chunk is at home or, if all are taken there, on the next drive that has one. Requires:
+  /// the chunk is stored. Returns: nothing if all are taken.
   std::optional<io::Place> acquire(std::uint32_t chunk);
 
-  /// Where a slot for the chunk would lie in a longer container: in a gap between those that grew, or behind
-  /// all.
+  /// Where a slot for the chunk would lie in its home's longer container: in a gap between those that grew, or
+  /// behind all.
   struct Growth {
     io::Place place;
     std::uint64_t container_bytes =
@@ -71,9 +92,9 @@ class SlotTable {
   /// Requires: what next_growth() gave last, and the container has the bytes.
   void grow(std::uint32_t chunk, const Growth& growth);
 
-  /// One more reference. Errors: kDataLoss for a place that is not a slot of the chunk's class on its drive,
-  /// or holds another chunk's record; beyond the slots that the store was made with for one that overlaps
-  /// another there.
+  /// One more reference. Errors: kDataLoss for a place that is not a slot of the chunk's class, or holds
+  /// another chunk's record; beyond the slots that the store was made with for one that overlaps another there
+  /// or is not on the chunk's home.
   Status retain(std::uint32_t chunk, io::Place place);
 
   /// One reference less. Requires: the chunk holds one there.
@@ -111,8 +132,14 @@ class SlotTable {
 
   void make_slots(Group& group, std::uint32_t count);
   void finish_drives();
-  std::size_t group_index(std::uint32_t chunk) const;
-  /// The chunk's slot at that place in its group; kNone where there is none.
+  Group& group_of(std::uint32_t chunk, std::uint32_t drive) {
+    return groups_[class_by_chunk_[chunk] * drives_.size() + drive];
+  }
+  const Group& group_of(std::uint32_t chunk, std::uint32_t drive) const {
+    return groups_[class_by_chunk_[chunk] * drives_.size() + drive];
+  }
+  bool may_lie_on(std::uint32_t chunk, std::uint32_t drive) const;
+  /// The chunk's slot at that place in its class's group there; kNone where there is none.
   std::uint32_t slot_at(std::uint32_t chunk, io::Place place) const;
   /// The count of references that the chunk holds there; null if it holds none.
   const std::uint32_t* references_at(std::uint32_t chunk, io::Place place) const;
@@ -123,10 +150,11 @@ class SlotTable {
 
   std::vector<std::uint32_t> class_by_chunk_;
   std::vector<std::uint32_t> elements_by_chunk_;
-  std::vector<std::uint32_t> drive_by_chunk_;  // kNone: not stored
-  std::vector<Group> groups_;                  // [class][drive]
+  std::vector<std::uint32_t> home_by_chunk_;  // a drive; kNone: not stored
+  std::vector<Group> groups_;                 // [class][drive]
   std::vector<Drive> drives_;
   std::vector<std::uint64_t> container_bytes_;  // by drive
+  Roaming roaming_ = Roaming::kAnyDrive;
 };
 
 }  // namespace sluice::store

@@ -35,7 +35,6 @@ Store::Store(const StoreOptions& options, const Superblock& superblock, SlotTabl
     : slots_(std::move(slots)),
       owner_(Owner::make()),
       superblock_(superblock),
-      gradient_bytes_(options.spilled_gradient_bytes),
       nvme_budget_bytes_(options.nvme_budget_bytes) {}
 
 Store::~Store() {
@@ -43,6 +42,16 @@ Store::~Store() {
 }
 
 Result<std::unique_ptr<Store>> Store::create(const Drives& drives, const StoreOptions& options) {
+  auto store = create_exactly(drives, options);
+  const Code code = store.status().code();
+  if (options.spares == Spares::kNone || (code != Code::kNoSpace && code != Code::kResourceExhausted))
+    return store;
+  StoreOptions without_spares = options;
+  without_spares.spares = Spares::kNone;
+  return create_exactly(drives, without_spares);
+}
+
+Result<std::unique_ptr<Store>> Store::create_exactly(const Drives& drives, const StoreOptions& options) {
   const auto count = static_cast<std::uint32_t>(drives.directories().size());
   SLUICE_ASSIGN_OR_RETURN(ContainerPlan plan, plan_containers(options, count));
   SLUICE_RETURN_IF_ERROR(check_budget(options, count));
@@ -112,9 +121,13 @@ Status Store::write_superblock(std::uint32_t index) const {
 }
 
 Status Store::make_gradients(const StoreOptions& options) {
+  gradient_places_ = gradient_places(options, drive_count());
+  std::vector<std::uint64_t> bytes_by_drive(drive_count());
+  for (const io::Place& place : gradient_places_)
+    bytes_by_drive[place.drive] += options.spilled_gradient_bytes;
   for (std::uint32_t index = 0; index < drive_count(); ++index) {
     Drive& drive = drives_[index];
-    const std::uint64_t bytes = gradient_bytes_of(options, index, drive_count());
+    const std::uint64_t bytes = bytes_by_drive[index];
     if (bytes == 0) continue;
     SLUICE_ASSIGN_OR_RETURN(
         drive.gradients, io::File::open(drive.rank, kGradientsName, {.creation = io::Creation::kExclusive}));
@@ -142,7 +155,9 @@ Result<std::unique_ptr<Store>> Store::open(const Drives& drives, const StoreOpti
     }
     container_bytes.push_back(drive.superblock->container_bytes);
   }
-  SLUICE_ASSIGN_OR_RETURN(SlotTable slots, SlotTable::restore(existing.catalog, container_bytes));
+  const Roaming roaming =
+      existing.superblock->version >= kRoamingVersion ? Roaming::kAnyDrive : Roaming::kHome;
+  SLUICE_ASSIGN_OR_RETURN(SlotTable slots, SlotTable::restore(existing.catalog, container_bytes, roaming));
   std::unique_ptr<Store> store(new Store(options, *existing.superblock, std::move(slots)));
   store->keep();
   Status status = store->take_over(std::move(existing), kept);
@@ -259,10 +274,6 @@ Result<io::Place> Store::grow_slot(std::uint32_t chunk) {
   reserved_bytes_ += more_bytes;
   slots_.grow(chunk, growth);
   return growth.place;
-}
-
-io::Place Store::gradient_place(std::uint32_t slot) const {
-  return {slot % drive_count(), slot / drive_count() * gradient_bytes_};
 }
 
 Superblock Store::superblock_of(std::uint32_t drive) const {

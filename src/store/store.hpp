@@ -10,7 +10,7 @@
 
 #include "io/directory.hpp"
 #include "io/file.hpp"
-#include "io/volume.hpp"
+#include "io/place.hpp"
 #include "sluice/status.hpp"
 #include "store/container.hpp"
 #include "store/drives.hpp"
@@ -27,8 +27,8 @@ enum class Committed : std::uint8_t { kNo, kYes };
 /// The files of one rank of a store: a container a drive with superblock, catalog, commit record places and
 /// slots, and beside it a file without a name for spilled gradients; all preallocated, so that no write of a
 /// step meets a full drive.
-/// Invariant: reserved_bytes() = needed_bytes(options) + what frozen records grew by <= nvme_budget_bytes,
-/// unless that is 0.
+/// Invariant: reserved_bytes() = needed_bytes(options), with the spares that there was room for, + what frozen
+/// records grew by <= nvme_budget_bytes, unless that is 0.
 /// Threads: one at a time; files may be used by I/O meanwhile.
 /// Lifetime: directories are kept open, so a later chdir changes nothing. No I/O may be in flight at close().
 class Store {
@@ -69,6 +69,9 @@ class Store {
   Store& operator=(const Store&) = delete;
 
   /// See SlotTable.
+  std::uint32_t home_of(std::uint32_t chunk) const { return slots_.home_of(chunk); }
+  bool offers_slot(std::uint32_t chunk, std::uint32_t drive) const { return slots_.offers(chunk, drive); }
+  io::Place acquire_slot(std::uint32_t chunk, std::uint32_t drive) { return slots_.acquire(chunk, drive); }
   std::optional<io::Place> acquire_slot(std::uint32_t chunk) { return slots_.acquire(chunk); }
   Status retain_slot(std::uint32_t chunk, io::Place place) { return slots_.retain(chunk, place); }
   void release_slot(std::uint32_t chunk, io::Place place) { slots_.release(chunk, place); }
@@ -81,11 +84,13 @@ class Store {
 
   /// In gradients(drive).
   /// Requires: slot < spilled_gradient_slots.
-  io::Place gradient_place(std::uint32_t slot) const;
+  io::Place gradient_place(std::uint32_t slot) const { return gradient_places_[slot]; }
 
   std::uint32_t drive_count() const { return static_cast<std::uint32_t>(drives_.size()); }
+  /// As the user named it.
+  const io::Directory& directory(std::uint32_t drive) const { return *drives_[drive].root; }
   io::File& data(std::uint32_t drive) { return *drives_[drive].data; }
-  /// Requires: spilled_gradient_slots > drive.
+  /// Requires: a gradient_place() there.
   io::File& gradients(std::uint32_t drive) { return *drives_[drive].gradients; }
 
   /// Of drive 0; the others' differ in drive and container_bytes. `committed` as it was found on any of them.
@@ -139,6 +144,7 @@ class Store {
 
   Store(const StoreOptions& options, const Superblock& superblock, SlotTable slots);
 
+  static Result<std::unique_ptr<Store>> create_exactly(const Drives& drives, const StoreOptions& options);
   Status make(const Drives& drives, const StoreOptions& options, std::span<const std::byte> catalog);
   Status claim(const io::Directory& root);
   Status make_container(std::uint32_t index, std::span<const std::byte> catalog);
@@ -159,7 +165,7 @@ class Store {
   std::vector<HeldCommit> kept_;
   std::vector<PlaceOnDrive> to_erase_;
   std::vector<PlaceOnDrive> to_rewrite_;
-  std::uint64_t gradient_bytes_ = 0;
+  std::vector<io::Place> gradient_places_;  // by slot
   std::uint64_t nvme_budget_bytes_ = 0;
   std::uint64_t reserved_bytes_ = 0;
   bool keep_ = false;

@@ -103,7 +103,7 @@ SuperblockBytes encode(const Superblock& superblock) {
   SuperblockBytes bytes = {};
   ByteWriter writer(bytes);
   writer.put(kMagic);
-  writer.put(kFormatVersion);
+  writer.put(superblock.version);
   writer.put(std::uint32_t{kSuperblockBytes});
   writer.put(superblock.volume_id);
   writer.put(superblock.store_id);
@@ -159,7 +159,7 @@ Result<Superblock> decode(std::span<const std::byte> bytes) {
   if (version == 0 || superblock_bytes != kSuperblockBytes) {
     return contradiction(fmt::format("version {}, {} bytes", version, superblock_bytes));
   }
-  Superblock superblock;
+  Superblock superblock{.version = version};
   Flags flags;
   std::ranges::copy(reader.take(superblock.volume_id.size()), superblock.volume_id.begin());
   superblock.store_id = reader.get<std::uint64_t>();

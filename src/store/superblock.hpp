@@ -12,7 +12,9 @@ namespace sluice::store {
 
 /// One sector, so that a crash leaves it whole or not written. FORMAT.md has its byte map.
 inline constexpr std::size_t kSuperblockBytes = 512;
-inline constexpr std::uint32_t kFormatVersion = 2;
+inline constexpr std::uint32_t kFormatVersion = 3;
+/// The first in which a chunk's record may lie on any of the drives.
+inline constexpr std::uint32_t kRoamingVersion = 3;
 
 using VolumeId = std::array<std::byte, 16>;
 using SuperblockBytes = std::array<std::byte, kSuperblockBytes>;
@@ -27,7 +29,8 @@ using SuperblockBytes = std::array<std::byte, kSuperblockBytes>;
 ///   In a scratch store all catalog and place fields and the parent are 0 and it is not committed. No store
 ///   is its own parent.
 struct Superblock {
-  VolumeId volume_id = {};  ///< random, the same on all drives of one rank
+  std::uint32_t version = kFormatVersion;  ///< as the store was made; it keeps to what that allows
+  VolumeId volume_id = {};                 ///< random, the same on all drives of one rank
   std::uint64_t store_id = 0;
   std::uint32_t rank = 0;
   std::uint32_t world = 1;

@@ -164,7 +164,6 @@ INSTANTIATE_TEST_SUITE_P(
         BadOption{"max_user_bytes", "1073741825", [](EngineOptions& o) { o.max_user_bytes = (1 << 30) + 1; }},
         BadOption{"recover_commit", "3", [](EngineOptions& o) { o.recover_commit = 3; }},
         BadOption{"threads", "4097", [](EngineOptions& o) { o.threads = 4097; }},
-        BadOption{"io.queue_depth", "0", [](EngineOptions& o) { o.io.queue_depth = 0; }},
         BadOption{"io.queue_depth", "4097", [](EngineOptions& o) { o.io.queue_depth = 4097; }},
         BadOption{"io.piece_bytes", "4095", [](EngineOptions& o) { o.io.piece_bytes = 4095; }},
         BadOption{"io.piece_bytes", "1073741825",

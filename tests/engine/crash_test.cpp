@@ -11,6 +11,7 @@
 #include "engine/plain_model.hpp"
 #include "engine/sim_engine.hpp"
 #include "engine/training.hpp"
+#include "io/drive_profile.hpp"
 #include "kernels/convert.hpp"
 #include "support/after_crash.hpp"
 
@@ -44,6 +45,7 @@ class StoreLife {
     options_.io.piece_bytes = 4096U << below(8);
     for (int drive = 0; drive < 2; ++drive)
       paths_.push_back(&directories_.emplace_back(sim::Beneath::kMemory));
+    if (chance(0.5)) measure_drives();
     draw_shape();
   }
 
@@ -68,6 +70,19 @@ class StoreLife {
 
   std::uint64_t below(std::uint64_t end) { return random_() % end; }
   bool chance(double probability) { return static_cast<double>(random_() >> 11) * 0x1p-53 < probability; }
+
+  /// So that they take unequal shares.
+  void measure_drives() {
+    for (const sim::TemporaryDirectory* path : paths_) {
+      const io::DriveProfile profile{
+          .settings = {.piece_bytes = 4096U << below(8), .depth = 1 + static_cast<std::uint32_t>(below(32))},
+          .mixed_bytes_per_s = static_cast<double>(1 + below(10)) * 1e8,
+          .measured_by = "probe",
+          .measured_on = "2026-11-30"};
+      EXPECT_TRUE(
+          io::save_profile(io::Directory::open(path->path(), io::Access::kReadWrite).value(), profile).ok());
+    }
+  }
 
   /// What a store that is there is rewritten for.
   void draw_shape() {

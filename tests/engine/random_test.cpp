@@ -4,10 +4,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <random>
+#include <string>
+#include <vector>
 
 #include "engine/plain_model.hpp"
 #include "engine/sim_engine.hpp"
+#include "io/drive_profile.hpp"
 #include "kernels/convert.hpp"
 
 namespace sluice {
@@ -38,7 +42,10 @@ class Life {
     EXPECT_EQ(compare(*engine_, model_, parameters_), "");
     const Status closed = engine_->close();
     EXPECT_TRUE(closed.ok()) << closed.to_string();
-    EXPECT_TRUE(std::filesystem::is_empty(house_.directory.path())) << "a scratch store was left behind";
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(house_.directory.path()))
+      EXPECT_TRUE(entry.path().filename() == io::kProfileName ||
+                  entry.path().parent_path() == house_.directory.path())
+          << entry.path() << " of a scratch store was left behind";
   }
 
  private:
@@ -62,15 +69,34 @@ class Life {
     }
   }
 
+  /// One to three, which may take unequal shares.
+  std::vector<std::string> make_drives() {
+    std::vector<std::string> drives;
+    const bool measured = chance(0.5);
+    for (std::uint64_t drive = 0, count = 1 + below(3); drive < count; ++drive) {
+      drives.push_back(fmt::format("{}/drive-{}", house_.directory.path(), drive));
+      std::filesystem::create_directory(drives.back());
+      const io::DriveProfile profile{
+          .settings = {.piece_bytes = 4096U << below(8), .depth = 1 + static_cast<std::uint32_t>(below(32))},
+          .mixed_bytes_per_s = static_cast<double>(1 + below(10)) * 1e8,
+          .measured_by = "probe",
+          .measured_on = "2026-11-30"};
+      if (!measured) continue;
+      const Result<io::Directory> directory = io::Directory::open(drives.back(), io::Access::kReadWrite);
+      EXPECT_TRUE(directory.ok() && io::save_profile(*directory, profile).ok());
+    }
+    return drives;
+  }
+
   void open() {
     EngineOptions options;
     options.keep_commits = 0;
     options.chunk_elements = 16 << 10;
-    options.directories = {house_.directory.path()};
+    options.directories = make_drives();
     options.host_budget_bytes = kUnlimited;
     options.device_budget_bytes = kUnlimited;
     options.undo = chance(0.8) ? Undo::kOn : Undo::kOff;
-    options.io.piece_bytes = 4096U << below(8);
+    if (chance(0.5)) options.io.piece_bytes = 4096U << below(8);
     {
       // What everything would need tells the least and the most.
       Result<std::unique_ptr<Engine>> probe = house_.make_engine(options);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -58,8 +59,9 @@ class SimHouse {
         [this](std::function<void()> event) { world.post(std::move(event)); }, device_options);
     engine::Parts parts;
     parts.loop = engine::LoopMode::kInline;
-    parts.open_backend = [this](const io::BackendOptions&) -> Result<io::SelectedBackend> {
-      auto opened = std::make_unique<SimBackend>(world, SimOptions{});
+    parts.open_backend = [this](const io::BackendOptions& asked) -> Result<io::SelectedBackend> {
+      if (on_open_backend) on_open_backend(asked);
+      auto opened = std::make_unique<SimBackend>(world, drive_options);
       backend = opened.get();
       for (const Fault& fault : faults) backend->faults().add(fault);
       return io::SelectedBackend{
@@ -69,6 +71,7 @@ class SimHouse {
                                 std::function<void()> wake) -> Result<std::unique_ptr<engine::Compute>> {
       return std::unique_ptr<engine::Compute>(std::make_unique<SimCompute>(world, std::move(wake)));
     };
+    parts.probe_drive = probe_drive;
     parts.now_ns = [this] { return world.now_ns(); };
     return engine::Access::create(std::move(options), std::move(device), make_single_communicator(),
                                   std::move(parts));
@@ -77,8 +80,11 @@ class SimHouse {
   SimWorld world;
   TemporaryDirectory directory;
   SimDeviceOptions device_options;
-  std::vector<Fault> faults;      ///< from the start, seal() included
-  SimBackend* backend = nullptr;  ///< of the engine made last
+  SimOptions drive_options;
+  std::function<void(const io::BackendOptions&)> on_open_backend;
+  engine::ProbeDrive probe_drive;  ///< null: drives are not measured
+  std::vector<Fault> faults;       ///< from the start, seal() included
+  SimBackend* backend = nullptr;   ///< of the engine made last
 };
 
 }  // namespace sluice::sim

@@ -11,7 +11,6 @@
 #include <fstream>
 #include <random>
 
-#include "io/volume.hpp"
 #include "support/child.hpp"
 #include "support/refusal.hpp"
 #include "support/sim_world.hpp"
@@ -296,17 +295,6 @@ TEST_F(FileTest, AReadOnlyFileIsReadAndNotWritten) {
   std::vector<std::byte> bytes(100);
   EXPECT_TRUE(file->read_exact(10, bytes).ok());
   EXPECT_EQ(file->write_exact(10, bytes).code(), Code::kIoError);
-}
-
-TEST_F(FileTest, AVolumeHasTheCoarsestGridOfItsDrives) {
-  std::vector<File> files;
-  files.push_back(open("a", Creation::kExclusive, Caching::kBuffered).value());
-  files.push_back(open("b", Creation::kExclusive, Caching::kDirect).value());
-  const std::uint32_t grid = files[1].grid().offset_bytes;
-  const Volume volume(std::move(files));
-  EXPECT_EQ(volume.drive_count(), 2u);
-  EXPECT_EQ(volume.grid().offset_bytes, grid);
-  EXPECT_EQ(volume.file(1).path(), in("b"));
 }
 
 }  // namespace

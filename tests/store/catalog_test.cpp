@@ -176,7 +176,8 @@ TEST(Catalog, EachFieldThatContradictsAnotherIsRefused) {
       {[](Catalog& c) { c.chunks.pop_back(); }, "need chunks of"},
       {[](Catalog& c) { c.chunks.push_back(c.chunks.back()); }, "need chunks of"},
       {[](Catalog& c) { c.chunks[1].drive = 0; }, ""},  // as good as any: its slots are enough
-      {[](Catalog& c) { c.chunks[0].drive = 1; }, "chunk 0 has a record of 196608 bytes and slots of 49152"},
+      {[](Catalog& c) { c.runs[1].slot_bytes = 49152; },
+       "chunk 0 has a record of 196608 bytes and slots of 49152"},
       {[](Catalog& c) { c.chunks[2].drive = 1; }, "1 chunks of class 1 on drive 1 and 0 slots"},
       {[](Catalog& c) { c.runs[0].class_index = 3; }, "there are 3 classes"},
       {[](Catalog& c) { c.runs[0].class_index = 1; }, "there are two such runs"},

@@ -260,7 +260,8 @@ TEST(CommitRecord, BelongsToItsStoreOrIsRefused) {
            {[](CommitRecord& r) { r.groups.pop_back(); }, "1 groups"},
            {[](CommitRecord& r) { r.step_counts.pop_back(); }, "1 step counts"},
            {[](CommitRecord& r) { r.chunks.pop_back(); }, "2 chunks"},
-           {[](CommitRecord& r) { r.chunks[1].place.drive = 0; }, "chunk 1 on drive 0"},
+           {[](CommitRecord& r) { r.chunks[1].place.drive = 2; }, "chunk 1 on drive 2"},
+           {[](CommitRecord& r) { r.chunks[2].place.drive = 1; }, "chunk 2 on drive 1"},
            {[](CommitRecord& r) { r.chunks[1].place.offset += 512; }, "at 70144"},
            {[](CommitRecord& r) { r.chunks[1].place.offset = 61440; }, "from 65536 to"},
            {[](CommitRecord& r) { r.chunks[1].place.offset = (1ull << 63) - 4096; },
@@ -271,6 +272,13 @@ TEST(CommitRecord, BelongsToItsStoreOrIsRefused) {
     EXPECT_EQ(check(strange, superblock, catalog).code(), Code::kDataLoss);
     EXPECT_THAT(check(strange, superblock, catalog).message(), HasSubstr(one.says));
   }
+
+  record.chunks[1].place.drive = 0;
+  EXPECT_TRUE(check(record, superblock, catalog).ok()) << "on any drive with slots of its class";
+  superblock.version = 2;
+  const Status status = check(record, superblock, catalog);
+  EXPECT_EQ(status.code(), Code::kDataLoss);
+  EXPECT_THAT(status.message(), HasSubstr("chunk 1 on drive 0"));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 
@@ -182,9 +183,15 @@ TEST(SlotTable, DoesAsAPlainTableDoesInAnyOrderOfCalls) {
       chunks.push_back(chunk(class_index, 4096 * (1 + class_index), class_index == 2 ? 0 : 4096));
       all.push_back(i);
     }
+    const auto drives = static_cast<std::uint32_t>(1 + random() % 3);
+    std::vector<double> weights;
+    for (std::uint32_t drive = 0; drive < drives; ++drive)
+      weights.push_back(static_cast<double>(1 + random() % 10));
     SlotTable table = planned({.chunks = chunks,
                                .stored_chunks = all,
-                               .drives = static_cast<std::uint32_t>(1 + random() % 3),
+                               .drives = drives,
+                               .weights = weights,
+                               .spares = random() % 2 == 0 ? Spares::kSome : Spares::kNone,
                                .keep_commits = static_cast<std::uint32_t>(random() % 3),
                                .undo = random() % 2 == 0 ? Undo::kOn : Undo::kOff,
                                .first_offset = 4096});
@@ -195,24 +202,37 @@ TEST(SlotTable, DoesAsAPlainTableDoesInAnyOrderOfCalls) {
         free.push_back(run.first_offset + slot * run.slot_bytes);
     }
     const std::vector<StoredChunk> stored = table.stored_chunks();
-    std::map<std::uint32_t, std::uint64_t> made_bytes;
-    for (const StoredChunk& one : stored) made_bytes[one.drive] = table.container_bytes(one.drive);
+    std::vector<std::uint64_t> made_bytes;
+    for (std::uint32_t drive = 0; drive < drives; ++drive) made_bytes.push_back(table.container_bytes(drive));
 
     for (int call = 0; call < 2000; ++call) {
       const auto index = static_cast<std::uint32_t>(random() % chunks.size());
       const std::uint32_t drive = stored[index].drive;
       const std::uint64_t bytes = chunks[index].record.bytes;
-      auto& free = plain.free[{chunks[index].class_index, drive}];
+      const auto free_on = [&](std::uint32_t on) -> auto& {
+        return plain.free[{chunks[index].class_index, on}];
+      };
       const auto places = plain.places_of(index);
-      const std::uint64_t kind = random() % 4;
-      if (kind == 0) {
+      const std::uint64_t kind = random() % 5;
+      const auto asked = static_cast<std::uint32_t>(random() % drives);
+      ASSERT_EQ(table.offers(index, asked), !free_on(asked).empty());
+      if (kind == 4 && table.offers(index, asked)) {
+        const io::Place place = table.acquire(index, asked);
+        ASSERT_EQ(place.drive, asked);
+        ASSERT_EQ(place.offset, free_on(asked).front()) << "not the one that has been free longest";
+        free_on(asked).pop_front();
+        plain.held[{asked, place.offset}] = {index, 1, bytes};
+      } else if (kind == 0) {
         const auto place = table.acquire(index);
-        ASSERT_EQ(place.has_value(), !free.empty());
+        std::uint32_t expected = drive;
+        while (expected < drive + drives && free_on(expected % drives).empty()) ++expected;
+        ASSERT_EQ(place.has_value(), expected < drive + drives);
         if (place) {
-          ASSERT_EQ(place->drive, drive);
-          ASSERT_EQ(place->offset, free.front()) << "not the one that has been free longest";
-          free.pop_front();
-          plain.held[{drive, place->offset}] = {index, 1, bytes};
+          expected %= drives;
+          ASSERT_EQ(place->drive, expected);
+          ASSERT_EQ(place->offset, free_on(expected).front()) << "not the one that has been free longest";
+          free_on(expected).pop_front();
+          plain.held[{expected, place->offset}] = {index, 1, bytes};
           continue;
         }
         const SlotTable::Growth growth = table.next_growth(index);
@@ -233,7 +253,7 @@ TEST(SlotTable, DoesAsAPlainTableDoesInAnyOrderOfCalls) {
           table.release(index, place);
           if (--held.references == 0) {
             plain.held.erase(key);
-            if (key.second < made_bytes[drive]) free.push_back(key.second);
+            if (key.second < made_bytes[key.first]) free_on(key.first).push_back(key.second);
             continue;
           }
         }
@@ -241,6 +261,61 @@ TEST(SlotTable, DoesAsAPlainTableDoesInAnyOrderOfCalls) {
       }
     }
   }
+}
+
+TEST(SlotTable, HomesAreDealtByWeight) {
+  const std::vector<ChunkLayout> chunks(30, chunk(0, 4096, 4096));
+  std::vector<std::uint32_t> all(30);
+  std::iota(all.begin(), all.end(), 0);
+  const double weights[] = {2, 1};
+  const SlotTable table = planned({.chunks = chunks, .stored_chunks = all, .drives = 2, .weights = weights});
+  EXPECT_EQ(table.container_bytes(0), 20u * 2 * 4096);
+  EXPECT_EQ(table.container_bytes(1), 10u * 2 * 4096);
+  EXPECT_EQ(std::ranges::count(table.stored_chunks(), 0u, &StoredChunk::drive), 20);
+}
+
+TEST(SlotTable, AChunkFindsItsShareOverAllDrives) {
+  SlotTable table = planned({.chunks = kChunks, .stored_chunks = kAll, .drives = 2});
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(table.acquire(1, 0).drive, 0u);  // chunk 0's home is full
+  for (int i = 0; i < 2; ++i) {
+    const auto place = table.acquire(0);
+    ASSERT_TRUE(place);
+    EXPECT_EQ(place->drive, 1u);
+  }
+  EXPECT_EQ(table.acquire(0), std::nullopt);
+}
+
+TEST(SlotTable, SparesAreAQuarterOfTheSteppedChunksOfEachDrive) {
+  const std::vector<ChunkLayout> chunks(10, chunk(0, 4096, 4096));
+  const std::vector<ChunkLayout> frozen(10, chunk(0, 4096, 0));
+  std::vector<std::uint32_t> all(10);
+  std::iota(all.begin(), all.end(), 0);
+  SlotOptions options{.chunks = chunks, .stored_chunks = all, .drives = 2, .spares = Spares::kSome};
+  EXPECT_EQ(planned(options).container_bytes(0), (5u * 2 + 2) * 4096);
+  EXPECT_EQ(planned(options).container_bytes(1), (5u * 2 + 2) * 4096);
+  options.undo = Undo::kOff;
+  EXPECT_EQ(planned(options).container_bytes(0), 5u * 4096);
+  options.undo = Undo::kOn;
+  options.drives = 1;
+  EXPECT_EQ(planned(options).container_bytes(0), 10u * 2 * 4096);
+  options.drives = 2;
+  options.chunks = frozen;
+  EXPECT_EQ(planned(options).container_bytes(0), 5u * 4096);
+}
+
+TEST(SlotTable, WhereRecordsStayAtHomeNoOtherDriveIsOffered) {
+  const SlotTable made =
+      planned({.chunks = kChunks, .stored_chunks = kAll, .drives = 2, .first_offset = 4096});
+  const std::vector<std::uint64_t> container_bytes = {made.container_bytes(0), made.container_bytes(1)};
+  auto table =
+      SlotTable::restore({{}, {}, made.stored_chunks(), made.runs()}, container_bytes, Roaming::kHome)
+          .value();
+  EXPECT_FALSE(table.offers(0, 1));
+  const Status status = table.retain(0, {1, 4096});
+  EXPECT_EQ(status.code(), Code::kDataLoss);
+  EXPECT_THAT(status.message(), testing::HasSubstr("its drive is 0"));
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(table.acquire(0)->drive, 0u);
+  EXPECT_EQ(table.acquire(0), std::nullopt);
 }
 
 TEST(SlotTable, GrowthFillsGapsBeforeItLengthensTheContainer) {
@@ -332,7 +407,7 @@ TEST(SlotTable, PlaceThatIsNoSlotOfTheChunkIsRefused) {
     const char* why;
   };
   const Case cases[] = {
-      {0, {1, 4096}, "its drive is 0"},
+      {0, {1, 4096}, "there are 1"},
       {0, {0, 0}, "no slot there"},
       {0, {0, 8192}, "no slot there"},
       {0, {0, frozen_offset}, "no slot there"},

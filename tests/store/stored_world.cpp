@@ -26,6 +26,9 @@ Catalog catalog_of(std::vector<StoredParameter> parameters, std::vector<StoredAl
   Catalog catalog{std::move(parameters), std::move(aliases), {}, {}};
   const ElementLayout layout = ElementLayout::build(specs_of(catalog), options.layout).value();
   std::map<std::pair<std::uint32_t, std::uint32_t>, SlotRun> runs;
+  std::vector<std::uint64_t> slot_bytes(layout.classes().size());
+  for (const ChunkLayout& chunk : layout.chunks())
+    slot_bytes[chunk.class_index] = std::max(slot_bytes[chunk.class_index], chunk.record.bytes);
   for (std::uint32_t index = 0; index < layout.chunks().size(); ++index) {
     const ChunkLayout& chunk = layout.chunks()[index];
     const std::uint32_t drive = index % options.drives;
@@ -33,7 +36,7 @@ Catalog catalog_of(std::vector<StoredParameter> parameters, std::vector<StoredAl
     SlotRun& run = runs[{chunk.class_index, drive}];
     run.class_index = chunk.class_index;
     run.drive = drive;
-    run.slot_bytes = std::max(run.slot_bytes, chunk.record.bytes);
+    run.slot_bytes = slot_bytes[chunk.class_index];
     run.slots += options.slots_per_chunk;
   }
   std::vector<std::uint64_t> ends(options.drives, options.slots_offset);

@@ -73,7 +73,7 @@ TEST(Superblock, ComesBackAsItWas) {
 TEST(Superblock, LiesAsTheFormatSays) {
   const SuperblockBytes bytes = encode(sample());
   EXPECT_EQ(number_at(bytes, 0, 8), 0x0a65636975'6c5389u);
-  EXPECT_EQ(number_at(bytes, 8, 4), 2u);
+  EXPECT_EQ(number_at(bytes, 8, 4), 3u);
   EXPECT_EQ(number_at(bytes, 12, 4), 512u);
   EXPECT_EQ(number_at(bytes, 16, 1), 0xa0u);
   EXPECT_EQ(number_at(bytes, 31, 1), 0xafu);
@@ -138,10 +138,10 @@ TEST(Superblock, RefusalsSayWhatWasFound) {
 
 TEST(Superblock, VersionOneIsAScratchStoreWhoseLaterFieldsAreZeros) {
   Superblock earlier = scratch();
+  earlier.version = 1;
   earlier.generation = 0;
   SuperblockBytes bytes = encode(earlier);
-  put(bytes, 8, 4, 1);
-  seal(bytes);
+  EXPECT_EQ(number_at(bytes, 8, 4), 1u);
   const auto decoded = decode(bytes);
   ASSERT_TRUE(decoded.ok()) << decoded.status().to_string();
   EXPECT_EQ(*decoded, earlier);
@@ -149,6 +149,15 @@ TEST(Superblock, VersionOneIsAScratchStoreWhoseLaterFieldsAreZeros) {
   put(bytes, 56, 4, 1);  // one that keeps commits was never made
   seal(bytes);
   EXPECT_THAT(decode(bytes).status().message(), HasSubstr("contradicts itself: 0 places for 1 commits"));
+}
+
+TEST(Superblock, AStoreKeepsTheVersionThatItWasMadeWith) {
+  Superblock earlier = sample();
+  earlier.version = 2;
+  const auto decoded = decode(encode(earlier));
+  ASSERT_TRUE(decoded.ok()) << decoded.status().to_string();
+  EXPECT_EQ(*decoded, earlier);
+  EXPECT_EQ(number_at(encode(*decoded), 8, 4), 2u);
 }
 
 struct Contradiction {

@@ -29,7 +29,9 @@ io::Request* SimBackend::submit(io::Request* first) {
     ++held_;
     running_.push_back(request);
     const auto spread_ns = static_cast<std::uint64_t>(options_.max_latency_ns - options_.min_latency_ns) + 1;
-    const auto delay_ns = options_.min_latency_ns + static_cast<std::int64_t>(world_.below(spread_ns));
+    const std::int64_t delay_ns =
+        options_.delay_ns ? options_.delay_ns(*request, world_.now_ns())
+                          : options_.min_latency_ns + static_cast<std::int64_t>(world_.below(spread_ns));
     world_.post([this, request] { perform(*request); }, delay_ns);
   }
   return first;

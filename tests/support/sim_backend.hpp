@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <utility>
 #include <vector>
@@ -27,6 +28,8 @@ struct SimOptions {
   std::uint32_t depth = 64;
   std::int64_t min_latency_ns = 1'000;
   std::int64_t max_latency_ns = 1'000'000;
+  /// How long a request submitted now takes; null: anything between the two above.
+  std::function<std::int64_t(const io::Request&, std::int64_t now_ns)> delay_ns = {};
 };
 
 /// A Backend whose requests really read and write their files, each at a random later moment of a SimWorld,
