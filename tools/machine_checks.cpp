@@ -160,7 +160,8 @@ void check_processors(std::vector<Check>& checks) {
   for (const std::string& note : topology->notes) detail += "; " + note;
   checks.push_back({"CPUs", whole ? CheckStatus::kOk : CheckStatus::kDegraded, detail,
                     whole ? "" : "raise the control group's CPU quota, or narrow the affinity mask to it"});
-  checks.push_back({"NUMA", CheckStatus::kOk, fmt::format("{} node(s)", topology->numa_nodes), ""});
+  checks.push_back({"NUMA", CheckStatus::kOk,
+                    fmt::format("{} node(s)", memory::count_of_mask(topology->nodes)), ""});
 }
 
 void check_isa(std::vector<Check>& checks) {

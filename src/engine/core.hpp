@@ -22,6 +22,7 @@
 #include "engine/host_weights.hpp"
 #include "engine/initial.hpp"
 #include "engine/loop.hpp"
+#include "engine/numa.hpp"
 #include "engine/parts.hpp"
 #include "engine/records.hpp"
 #include "engine/recovery.hpp"
@@ -159,6 +160,7 @@ class Core : public std::enable_shared_from_this<Core> {
       if (waker) waker->detach();
     }
 
+    std::optional<NumaUse> numa;  // until everything is bound
     memory::Arena arena;
     std::optional<store::Drives> drives;
     std::unique_ptr<store::Store> store;
@@ -207,6 +209,8 @@ class Core : public std::enable_shared_from_this<Core> {
   Status reserve(SealReport& report);
   Status duplicate_communicator();
   Status carve_frames();
+  /// After the last of what is bound to NUMA nodes: what is in use is known then.
+  void bind_loop();
   Status plan_device(SealReport& report);
   Status agree_on_registry();
 

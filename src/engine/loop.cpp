@@ -23,6 +23,10 @@ Status Loop::start() {
   return {};
 }
 
+Status Loop::bind(const memory::Topology& topology, std::span<const std::uint32_t> cpus) {
+  return thread_.joinable() ? memory::bind_thread(topology, thread_.native_handle(), cpus) : Status();
+}
+
 Loop::~Loop() {
   if (!thread_.joinable()) {
     while (turn()) {

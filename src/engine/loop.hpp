@@ -6,11 +6,13 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <thread>
 #include <vector>
 
 #include "engine/compute.hpp"
 #include "io/queue.hpp"
+#include "memory/topology.hpp"
 #include "sluice/device.hpp"
 #include "sluice/status.hpp"
 
@@ -54,6 +56,9 @@ class Loop {
   /// Begins to turn. Once, before anything waits.
   /// Errors: kResourceExhausted when the system has no thread to give.
   Status start();
+  /// Narrows a thread of its own to these CPUs. Once it has started.
+  /// Errors: as memory::bind_thread; it then goes on where it was.
+  Status bind(const memory::Topology& topology, std::span<const std::uint32_t> cpus);
   /// Runs what was posted, then ends.
   /// Requires: nothing is in flight.
   ~Loop();
