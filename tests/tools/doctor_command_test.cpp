@@ -24,11 +24,12 @@ TEST(Doctor, EachCheckHasAStatusAndARemedyUnlessItIsOk) {
     EXPECT_EQ(check.at("remedy").get<std::string>().empty(), status == "ok") << check;
     EXPECT_FALSE(check.at("detail").get<std::string>().empty()) << check;
   }
-  for (const std::string name :
-       {"io_uring", "huge pages", "memory", "control group", "CPUs", "NUMA", "instruction sets"}) {
+  for (const std::string name : {"io_uring", "open files", "huge pages", "hugetlb pools", "memory",
+                                 "control group", "CPUs", "NUMA", "instruction sets", "GPU", "NCCL", "MPI"}) {
     EXPECT_EQ(names.count(name), 1U) << name;
   }
-  for (const std::string name : {"drive of ", "direct I/O on ", "space on ", "stores in "}) {
+  for (const std::string name :
+       {"drive of ", "file system of ", "I/O limits on ", "direct I/O on ", "space on ", "stores in "}) {
     EXPECT_EQ(names.count(name + directory.path()), 1U) << name;
   }
   EXPECT_TRUE(directory.names().empty());
