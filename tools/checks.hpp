@@ -59,7 +59,8 @@ std::vector<Check> check_processors(const Machine& machine, const std::vector<st
 std::vector<Check> check_accelerators(const Machine& machine);
 
 /// The drives below the directories: file system and devices, whether each directory has a drive of its own, the
-/// control groups' limits on it, direct I/O (really tried) and its grid, space.
+/// control groups' limits on it, direct I/O (really tried) and its grid, space, and what is known of
+/// the drive's speed.
 /// Lifetime: nothing stays in the directories.
 std::vector<Check> check_drives(const Machine& machine, const std::vector<std::string>& directories);
 

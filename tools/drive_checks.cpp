@@ -8,6 +8,7 @@
 #include <set>
 
 #include "io/directory.hpp"
+#include "io/drive_profile.hpp"
 #include "io/file.hpp"
 #include "memory/drive_tree.hpp"
 #include "tools/block_device.hpp"
@@ -99,6 +100,31 @@ Check check_device(const std::string& path, const memory::DrivePlace& place,
   return findings.check("drive of " + path);
 }
 
+Check check_profile(const std::string& path) {
+  const std::string name = "drive profile of " + path;
+  const std::string tune = "sluice nvme --tune --dir " + path;
+  const auto directory = io::Directory::open(path, io::Access::kReadOnly);
+  if (!directory.ok())
+    return {name, CheckStatus::kMissing, directory.status().message(), "name a readable directory"};
+  std::string why_not;
+  const auto profile = io::load_profile(*directory, &why_not);
+  if (!profile.ok()) return {name, CheckStatus::kDegraded, profile.status().message(), tune};
+  if (!*profile) {
+    return {
+        name, CheckStatus::kDegraded,
+        fmt::format("none{}; an engine probes the drive for a moment", why_not.empty() ? "" : ": " + why_not),
+        tune};
+  }
+  const io::DriveProfile& known = **profile;
+  const std::string detail = fmt::format(
+      "by {} on {}: depth {}, pieces of {}; reads {}/s, writes {}/s, both {}/s", known.measured_by,
+      known.measured_on, known.settings.depth, size_text(known.settings.piece_bytes),
+      size_text(static_cast<std::uint64_t>(known.read_bytes_per_s)),
+      size_text(static_cast<std::uint64_t>(known.write_bytes_per_s)),
+      size_text(static_cast<std::uint64_t>(known.mixed_bytes_per_s)));
+  return {name, CheckStatus::kOk, detail, ""};
+}
+
 }  // namespace
 
 Check judge_drive_limits(const std::string& directory, const memory::DriveLimits& limits) {
@@ -137,6 +163,7 @@ std::vector<Check> check_drives(const Machine& machine, const std::vector<std::s
         directory, place.device ? limits_on(*place.device, machine.root) : memory::DriveLimits{}));
     checks.push_back(check_direct(directory));
     checks.push_back(check_space(directory));
+    checks.push_back(check_profile(directory));
   }
   return checks;
 }
