@@ -67,9 +67,9 @@ std::string report_text(const BenchOptions& options, const OffloadBenchReport& r
   const Stats& stats = report.stats;
   std::string text = table.text();
   text += fmt::format("bottleneck: {}\n", bottleneck(report));
-  text += fmt::format("{} chunks, {} resident; backend {}, {}, host memory on {}, {}, {} threads\n",
+  text += fmt::format("{} chunks, {} resident; backend {}, {}, host memory on {}, NUMA: {}, {}, {} threads\n",
                       stats.chunks, stats.resident_chunks, stats.backend, stats.direct, stats.host_backing,
-                      stats.isa, stats.threads);
+                      stats.numa, stats.isa, stats.threads);
   for (const std::string& fallback : stats.fallbacks) text += "note: " + fallback + '\n';
   return text;
 }
@@ -145,6 +145,7 @@ Result<nlohmann::ordered_json> run(BenchOptions& options) {
       {"backend", stats.backend},
       {"direct", stats.direct},
       {"host_backing", stats.host_backing},
+      {"numa", stats.numa},
       {"isa", stats.isa},
       {"threads", stats.threads},
       {"fallbacks", stats.fallbacks}};

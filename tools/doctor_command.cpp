@@ -23,9 +23,17 @@ std::string_view status_name(CheckStatus status) {
 }
 
 Result<nlohmann::ordered_json> run(const std::vector<std::string>& directories) {
-  std::vector<Check> checks = check_machine();
-  for (Check& check : check_drives(directories)) checks.push_back(std::move(check));
-  for (Check& check : check_stores(directories)) checks.push_back(std::move(check));
+  const Machine machine;
+  std::vector<Check> checks;
+  const auto add = [&](std::vector<Check> more) {
+    for (Check& check : more) checks.push_back(std::move(check));
+  };
+  add(check_ring(machine));
+  add(check_memory(machine));
+  add(check_processors(machine, directories));
+  add(check_accelerators(machine));
+  add(check_drives(machine, directories));
+  add(check_stores(directories));
   auto json = nlohmann::ordered_json::array();
   for (const Check& check : checks) {
     std::cerr << fmt::format("{:<9} {}: {}\n", status_name(check.status), check.name, check.detail);

@@ -1,15 +1,16 @@
-#include <sys/stat.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <map>
-#include <sstream>
-
-#include <fmt/format.h>
+#include <set>
 
 #include "io/directory.hpp"
+#include "io/drive_profile.hpp"
 #include "io/file.hpp"
+#include "memory/drive_tree.hpp"
 #include "tools/block_device.hpp"
 #include "tools/checks.hpp"
 #include "tools/sizes.hpp"
@@ -17,33 +18,22 @@
 namespace sluice::tools {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::uint64_t kProbeBytes = 1 << 20;
 constexpr std::uint64_t kLittleSpaceBytes = 1 << 30;
 
-// The file system's type and source from the mount that the directory is on: of the mounts of its device, the
-// last one that is above it. Source: proc(5), /proc/pid/mountinfo.
-std::string mount_text(const std::string& directory, const std::string& device_number) {
-  std::error_code error;
-  const std::string path = fs::canonical(directory, error).string();
-  std::ifstream mounts("/proc/self/mountinfo");
-  std::string best = "unknown file system";
-  std::size_t best_length = 0;
-  for (std::string line; std::getline(mounts, line);) {
-    std::istringstream fields(line);
-    std::string id, parent, device, root, point, word, type, source;
-    fields >> id >> parent >> device >> root >> point;
-    while (fields >> word && word != "-") {
-    }
-    fields >> type >> source;
-    const bool above = point == "/" || path == point || path.rfind(point + "/", 0) == 0;
-    if (device == device_number && above && point.size() >= best_length) {
-      best_length = point.size();
-      best = fmt::format("{} on {}", type, source);
-    }
-  }
-  return best;
+CopyOnWrite copying_in(const std::string& directory) {
+  const io::Descriptor fd(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  int attributes = 0;
+  if (fd.get() < 0 || ioctl(fd.get(), FS_IOC_GETFLAGS, &attributes) != 0) return CopyOnWrite::kUnknown;
+  return (attributes & FS_NOCOW_FL) != 0 ? CopyOnWrite::kOff : CopyOnWrite::kUnknown;
+}
+
+// The tightest limit on any of the layers: what is set on a mapping holds as well as what is set on its drive.
+memory::DriveLimits limits_on(const memory::BlockDevice& device, const std::string& root) {
+  memory::DriveLimits limits = memory::read_drive_limits(device.number, root);
+  for (const memory::BlockDevice& part : device.below)
+    limits = memory::tightest(limits, limits_on(part, root));
+  return limits;
 }
 
 Check check_direct(const std::string& path) {
@@ -85,40 +75,95 @@ Check check_space(const std::string& path) {
           "free space: two records a chunk are needed, 24 bytes a parameter"};
 }
 
-Check check_device(const std::string& path, std::map<std::string, std::string>& taken) {
-  const std::string name = "drive of " + path;
-  struct stat information = {};
-  if (stat(path.c_str(), &information) != 0) {
-    return {name, CheckStatus::kMissing, status_from_errno(errno, "stat " + path).message(),
-            "name a directory"};
+Check check_device(const std::string& path, const memory::DrivePlace& place,
+                   std::map<std::string, std::string>& taken) {
+  Findings findings;
+  if (!place.device) {
+    const std::string what = "no block device of its own";
+    if (!place.mount) {
+      findings.add(what, "name a directory that exists");
+    } else if (const auto [other, first] = taken.emplace(place.mount->device, path); !first) {
+      findings.add(what + ", the same file system as " + other->second, "give each drive one directory");
+    } else {
+      findings.add(what);
+    }
+    return findings.check("drive of " + path);
   }
-  const BlockDevice device = find_block_device(path);
-  const std::string mount = mount_text(path, device.number);
-  const std::string detail =
-      mount + "; " + (device.name.empty() ? "no block device of its own" : device.text);
-  const auto [other, first] = taken.emplace(device.name.empty() ? device.number : device.name, path);
-  if (!first) {
-    return {name, CheckStatus::kDegraded, detail + "; the same drive as " + other->second,
-            "give each drive one directory: two on one drive share its speed"};
+  findings.add(describe_device(*place.device));
+  add_device_findings(*place.device, findings);
+  for (const memory::BlockDevice* drive : memory::attached_devices(*place.device)) {
+    const auto [other, first] = taken.emplace(drive->number, path);
+    if (!first && other->second != path)
+      findings.add(fmt::format("{} is the drive of {} as well", drive->name, other->second),
+                   "give each drive one directory: two on one drive share its speed");
   }
-  if (mount.rfind("tmpfs", 0) == 0 || mount.rfind("ramfs", 0) == 0) {
-    return {name, CheckStatus::kDegraded, detail, "name a directory on a drive: this one is memory"};
+  return findings.check("drive of " + path);
+}
+
+Check check_profile(const std::string& path) {
+  const std::string name = "drive profile of " + path;
+  const std::string tune = "sluice nvme --tune --dir " + path;
+  const auto directory = io::Directory::open(path, io::Access::kReadOnly);
+  if (!directory.ok())
+    return {name, CheckStatus::kMissing, directory.status().message(), "name a readable directory"};
+  std::string why_not;
+  const auto profile = io::load_profile(*directory, &why_not);
+  if (!profile.ok()) return {name, CheckStatus::kDegraded, profile.status().message(), tune};
+  if (!*profile) {
+    return {
+        name, CheckStatus::kDegraded,
+        fmt::format("none{}; an engine probes the drive for a moment", why_not.empty() ? "" : ": " + why_not),
+        tune};
   }
-  if (device.text.find(", rotational") != std::string::npos) {
-    return {name, CheckStatus::kDegraded, detail, "use a solid-state drive"};
-  }
+  const io::DriveProfile& known = **profile;
+  const std::string detail = fmt::format(
+      "by {} on {}: depth {}, pieces of {}; reads {}/s, writes {}/s, both {}/s", known.measured_by,
+      known.measured_on, known.settings.depth, size_text(known.settings.piece_bytes),
+      size_text(static_cast<std::uint64_t>(known.read_bytes_per_s)),
+      size_text(static_cast<std::uint64_t>(known.write_bytes_per_s)),
+      size_text(static_cast<std::uint64_t>(known.mixed_bytes_per_s)));
   return {name, CheckStatus::kOk, detail, ""};
 }
 
 }  // namespace
 
-std::vector<Check> check_drives(const std::vector<std::string>& directories) {
+Check judge_drive_limits(const std::string& directory, const memory::DriveLimits& limits) {
+  Findings findings;
+  std::set<std::string> files;
+  const auto add = [&](const memory::DriveLimit& limit, const char* what, const std::string& amount) {
+    if (limit.per_s == memory::kNoLimit) return;
+    const std::string text = fmt::format("{} {}/s", what, amount);
+    if (files.insert(limit.file).second) {
+      findings.add(text, "raise " + limit.file);
+    } else {
+      findings.add(text);
+    }
+  };
+  add(limits.read_bytes, "reads", size_text(limits.read_bytes.per_s));
+  add(limits.write_bytes, "writes", size_text(limits.write_bytes.per_s));
+  add(limits.reads, "read requests", fmt::format("{}", limits.reads.per_s));
+  add(limits.writes, "write requests", fmt::format("{}", limits.writes.per_s));
+  if (files.empty()) findings.add("the control group sets none");
+  Check check = findings.check("I/O limits on " + directory);
+  if (!files.empty())
+    check.remedy +=
+        " (systemd: IOReadBandwidthMax=, IOWriteBandwidthMax=; a container: --device-read-bps, "
+        "--device-write-bps)";
+  return check;
+}
+
+std::vector<Check> check_drives(const Machine& machine, const std::vector<std::string>& directories) {
   std::vector<Check> checks;
   std::map<std::string, std::string> taken;
   for (const std::string& directory : directories) {
-    checks.push_back(check_device(directory, taken));
+    const memory::DrivePlace place = memory::find_drive(directory, machine.root);
+    checks.push_back(check_device(directory, place, taken));
+    checks.push_back(judge_file_system(directory, place.mount, copying_in(directory)));
+    checks.push_back(judge_drive_limits(
+        directory, place.device ? limits_on(*place.device, machine.root) : memory::DriveLimits{}));
     checks.push_back(check_direct(directory));
     checks.push_back(check_space(directory));
+    checks.push_back(check_profile(directory));
   }
   return checks;
 }

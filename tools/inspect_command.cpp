@@ -69,7 +69,7 @@ Result<RankBytes> bytes_of(const store::ExistingRank& rank) {
 }
 
 Json drive_json(const store::ExistingDrive& drive) {
-  const BlockDevice device = find_block_device(drive.root->path());
+  const std::optional<memory::BlockDevice> device = memory::find_drive(drive.root->path()).device;
   Json json{{"directory", drive.root->path()}, {"path", drive.rank.path()}};
   json["drive"] = drive.superblock ? Json(drive.superblock->drive) : Json(nullptr);
   json["container_bytes"] = nullptr;
@@ -78,8 +78,8 @@ Json drive_json(const store::ExistingDrive& drive) {
     if (const auto size = drive.data->size(); size.ok()) json["container_bytes"] = *size;
     json["allocated_bytes"] = or_null(allocated_bytes(*drive.data));
   }
-  json["device"] = device.text;
-  json["device_bytes_written"] = or_null(device.bytes_written);
+  json["device"] = device ? describe_device(*device) : "";
+  json["device_bytes_written"] = device ? or_null(bytes_written(*device)) : Json(nullptr);
   return json;
 }
 

@@ -98,10 +98,10 @@ std::string memory_text(const TrainReport& report) {
 std::string setting_text(const TrainReport& report) {
   const Stats& stats = report.stats;
   std::string text = fmt::format(
-      "{} chunks, {} in host memory whole; backend {}, {}; host memory on {}; {}; {} threads update, {} "
-      "compute\n",
-      stats.chunks, stats.resident_chunks, stats.backend, stats.direct, stats.host_backing, stats.isa,
-      stats.threads, report.gemm_threads);
+      "{} chunks, {} in host memory whole; backend {}, {}; host memory on {}; NUMA: {}; {}; {} threads "
+      "update, {} compute\n",
+      stats.chunks, stats.resident_chunks, stats.backend, stats.direct, stats.host_backing, stats.numa,
+      stats.isa, stats.threads, report.gemm_threads);
   for (const std::string& fallback : stats.fallbacks) text += "note: " + fallback + '\n';
   return text;
 }
@@ -224,6 +224,7 @@ nlohmann::ordered_json to_json(const TrainOptions& train, const TrainReport& rep
                {"direct", stats.direct},
                {"host_backing", stats.host_backing},
                {"device_backing", stats.device_backing},
+               {"numa", stats.numa},
                {"isa", stats.isa},
                {"threads", stats.threads},
                {"fallbacks", stats.fallbacks}});

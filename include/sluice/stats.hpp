@@ -70,6 +70,7 @@ struct Stats {
   std::string direct;              ///< "O_DIRECT", "buffered", "none"
   std::string host_backing;        ///< "huge pages", "4 KiB pages"
   std::string device_backing;
+  std::string numa;                    ///< where arena and loop are: "1 node", "node 1 of 2: arena and loop"
   std::string isa;                     ///< of the kernels: "avx512", "avx2" …
   std::uint32_t threads = 0;           ///< of the optimizer
   std::string crash_cost;              ///< what a crash would lose, in words

@@ -24,6 +24,7 @@
 #include "engine/host_weights.hpp"
 #include "engine/initial.hpp"
 #include "engine/loop.hpp"
+#include "engine/numa.hpp"
 #include "engine/parts.hpp"
 #include "engine/records.hpp"
 #include "engine/recovery.hpp"
@@ -161,6 +162,7 @@ class Core : public std::enable_shared_from_this<Core> {
       if (waker) waker->detach();
     }
 
+    std::optional<NumaUse> numa;  // until everything is bound
     memory::Arena arena;
     std::optional<store::Drives> drives;
     DriveChoice drive_choice;
@@ -214,6 +216,8 @@ class Core : public std::enable_shared_from_this<Core> {
   Status carve_frames();
   /// Frames and files, with the backend. On the loop.
   void register_io();
+  /// After the last of what is bound to NUMA nodes: what is in use is known then.
+  void bind_loop();
   Status plan_device(SealReport& report);
   Status agree_on_registry();
 

@@ -37,6 +37,10 @@ Status Loop::take_over(const std::function<void()>& prepare) {
   return {};
 }
 
+Status Loop::bind(const memory::Topology& topology, std::span<const std::uint32_t> cpus) {
+  return thread_.joinable() ? memory::bind_thread(topology, thread_.native_handle(), cpus) : Status();
+}
+
 Loop::~Loop() {
   if (!thread_.joinable()) {
     finish();

@@ -6,11 +6,13 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <thread>
 #include <vector>
 
 #include "engine/compute.hpp"
 #include "io/queue.hpp"
+#include "memory/topology.hpp"
 #include "sluice/device.hpp"
 #include "sluice/status.hpp"
 
@@ -57,6 +59,9 @@ class Loop {
   /// Errors: kResourceExhausted when the system has no thread to give; those of Backend::adopt().
   /// After a failure the loop turns no more.
   Status start(const std::function<void()>& prepare);
+  /// Narrows a thread of its own to these CPUs. Once it has started.
+  /// Errors: as memory::bind_thread; it then goes on where it was.
+  Status bind(const memory::Topology& topology, std::span<const std::uint32_t> cpus);
   /// Runs what was posted, waits for the I/O in flight, lets go of what was registered with the backend, then ends.
   /// Requires: no copy and no compute is in flight.
   ~Loop();

@@ -61,6 +61,7 @@ Result<SealReport> Core::seal() {
     running_->loop = std::make_unique<Loop>(
         parts_.loop, LoopSources{running_->queue.get(), running_->compute.get(), running_->device.get()});
     status = running_->loop->start([this] { register_io(); });
+    if (status.ok()) bind_loop();
     if (status.ok()) status = running_->commit_exchange->start();
     status = agree(*communicator_, std::move(status));
   }
@@ -256,12 +257,14 @@ Status Core::duplicate_communicator() {
 }
 
 Status Core::reserve(SealReport& report) {
-  Result<memory::Topology> topology = memory::read_topology();
-  if (!topology.ok()) return topology.status();
+  Result<memory::Topology> read = memory::read_topology();
+  if (!read.ok()) return read.status();
+  NumaUse& numa = running_->numa.emplace(place_near(std::move(read).value(), running_->drives));
+  const memory::Topology& topology = numa.topology;
   // oneTBB knows the mask of the thread that used it first in this process, which may have been a wider one.
   const std::uint32_t threads =
-      options_.threads == 0 ? topology->threads()
-                            : std::min(options_.threads, static_cast<std::uint32_t>(topology->cpus.size()));
+      options_.threads == 0 ? topology.threads()
+                            : std::min(options_.threads, static_cast<std::uint32_t>(topology.cpus.size()));
 
   // Without drives the backend is only what the loop sleeps in.
   io::BackendOptions backend_options{.kind = io::BackendKind::kThreads, .queue_depth = 1, .threads = 1};
@@ -274,7 +277,7 @@ Status Core::reserve(SealReport& report) {
     queue_options.drives = running_->drive_choice.settings;
     backend_options = backend_for(queue_options.drives, options_.io.backend);
   }
-  Result<io::SelectedBackend> backend = parts_.open_backend(backend_options);
+  Result<io::SelectedBackend> backend = open_near(parts_.open_backend, backend_options, numa);
   if (!backend.ok()) return backend.status();
   running_->backend = std::move(backend->backend);
   running_->queue = std::make_unique<io::Queue>(*running_->backend, queue_options);
@@ -294,8 +297,12 @@ Status Core::reserve(SealReport& report) {
 
   Result<memory::Arena> arena = memory::Arena::create({.bytes = state_.partition.total_bytes,
                                                        .purpose = "host frames",
-                                                       .prefault_threads = topology->threads()});
+                                                       .prefault_threads = topology.threads(),
+                                                       .policy = numa.placement.memory,
+                                                       .nodes = numa.placement.memory_nodes,
+                                                       .topology = &topology});
   if (!arena.ok()) return arena.status();
+  if (!arena->binding().ok()) numa.give_up_memory(arena->binding());
   running_->arena = std::move(arena).value();
   Result<std::unique_ptr<DeviceSession>> device =
       device_->open({.arena_bytes = device_bytes_, .on_finished = wake});
@@ -319,7 +326,7 @@ Status Core::reserve(SealReport& report) {
   fixed_stats_.isa = kernels::isa_name(kernels::isa_in_use());
   fixed_stats_.threads = state_.compute->threads();
   fixed_stats_.crash_cost = crash_cost(options_);
-  fixed_stats_.fallbacks = topology->notes;
+  fixed_stats_.fallbacks = topology.notes;
   for (const std::string& reason : running_->drive_choice.fallbacks) fixed_stats_.fallbacks.push_back(reason);
   fixed_stats_.drives = running_->drive_choice.stats;
   if (!backend->fallback_reason.empty()) fixed_stats_.fallbacks.push_back(backend->fallback_reason);
@@ -350,6 +357,17 @@ void Core::register_io() {
   fixed_stats_.registered_memory = use.registered_memory;
   fixed_stats_.registered_files = use.registered_files;
   std::ranges::copy(use.notes, std::back_inserter(fixed_stats_.fallbacks));
+}
+
+void Core::bind_loop() {
+  NumaUse& numa = *running_->numa;
+  if (!numa.placement.io_cpus.empty()) {
+    const Status bound = running_->loop->bind(numa.topology, numa.placement.io_cpus);
+    if (!bound.ok()) numa.give_up_threads(bound);
+  }
+  fixed_stats_.numa = numa.text();
+  fixed_stats_.fallbacks.insert(fixed_stats_.fallbacks.end(), numa.refusals.begin(), numa.refusals.end());
+  running_->numa.reset();
 }
 
 Status Core::carve_frames() {

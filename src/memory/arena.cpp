@@ -14,6 +14,7 @@
 #include "memory/memory_room.hpp"
 #include "memory/resident_pages.hpp"
 #include "memory/thread.hpp"
+#include "memory/topology.hpp"
 
 #ifndef MADV_POPULATE_WRITE  // Linux 5.14
 #define MADV_POPULATE_WRITE 23
@@ -126,6 +127,9 @@ Result<Arena> Arena::create(const ArenaOptions& options) {
     return status_from_errno(errno, options.purpose + ": keeping memory from forked children");
   // A kernel without transparent huge pages refuses the advice; backing() tells.
   madvise(*data, mapped_bytes, options.huge_pages == HugePages::kTry ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+  if (options.policy != MemoryPolicy::kFirstTouch)
+    arena.binding_ = bind_memory(*options.topology, {*data, mapped_bytes}, options.policy, options.nodes)
+                         .with_context(options.purpose);
   if (const int error = prefault(*data, mapped_bytes, options.prefault_threads))
     return status_from_errno(error, fmt::format("{}: faulting in {} bytes", options.purpose, mapped_bytes));
   arena.backing_ = describe_backing(*data, mapped_bytes);
@@ -136,7 +140,8 @@ Arena::Arena(Arena&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       bytes_(std::exchange(other.bytes_, 0)),
       owner_(other.owner_),
-      backing_(std::exchange(other.backing_, "none")) {}
+      backing_(std::exchange(other.backing_, "none")),
+      binding_(std::exchange(other.binding_, Status())) {}
 
 Arena& Arena::operator=(Arena&& other) noexcept {
   if (this != &other) {
@@ -145,6 +150,7 @@ Arena& Arena::operator=(Arena&& other) noexcept {
     bytes_ = std::exchange(other.bytes_, 0);
     owner_ = other.owner_;
     backing_ = std::exchange(other.backing_, "none");
+    binding_ = std::exchange(other.binding_, Status());
   }
   return *this;
 }

@@ -6,10 +6,14 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "memory/placement.hpp"
 #include "sluice/status.hpp"
 
 namespace sluice::memory {
+
+struct Topology;
 
 enum class HugePages : std::uint8_t {
   kTry,    ///< transparent huge pages where the kernel gives them
@@ -21,6 +25,9 @@ struct ArenaOptions {
   std::string purpose;                 ///< named in errors: "host frames"
   std::uint32_t prefault_threads = 1;  ///< 1..1024, the caller among them
   HugePages huge_pages = HugePages::kTry;
+  MemoryPolicy policy = MemoryPolicy::kFirstTouch;
+  std::vector<std::uint32_t> nodes = {};  ///< for the policy
+  const Topology* topology = nullptr;     ///< that the nodes are of; not needed with kFirstTouch
 };
 
 /// A block of zeroed memory that is all there before its first use.
@@ -31,7 +38,8 @@ class Arena {
  public:
   /// Maps and faults in `bytes`; 0 gives an empty arena.
   /// Errors: kInvalidArgument for prefault_threads out of range; kResourceExhausted, before any page is
-  /// touched, with what is asked and what the machine and the control group have left.
+  /// touched, with what is asked and what the machine and the control group have left. Nodes that are refused
+  /// are no error: binding() tells.
   /// Blocks: until every page is there.
   /// Cost: 0.3-0.6 GB/s a thread on fresh memory (2 vCPUs of Zen 5, 2026-11).
   static Result<Arena> create(const ArenaOptions& options);
@@ -48,6 +56,9 @@ class Arena {
   /// without /proc, "none" when empty.
   const std::string& backing() const { return backing_; }
 
+  /// Why the pages were not bound to the nodes that were asked for; ok when they were, or none were.
+  const Status& binding() const { return binding_; }
+
   /// Of the arena, what is from the hugetlb pool (outside VmRSS): none is.
   std::uint64_t hugetlb_bytes() const { return 0; }
 
@@ -58,6 +69,7 @@ class Arena {
   std::uint64_t bytes_ = 0;
   pid_t owner_ = 0;
   std::string backing_ = "none";
+  Status binding_;
 };
 
 }  // namespace sluice::memory

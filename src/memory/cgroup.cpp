@@ -1,25 +1,19 @@
 #include "memory/cgroup.hpp"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <sstream>
 #include <string_view>
 #include <vector>
 
+#include "memory/mounts.hpp"
 #include "memory/pseudo_file.hpp"
 
 namespace sluice::memory {
 namespace {
 
 enum class Version : std::uint8_t { kV1, kV2 };
-
-// One mount of a hierarchy: the group `top` of that hierarchy is seen at the folder `point`.
-struct Mount {
-  Version version;
-  std::string top;
-  std::string point;
-  std::string controllers;  // v1: the mount's options, the controllers among them
-};
 
 // Where one hierarchy puts this process: a line of /proc/self/cgroup.
 struct Membership {
@@ -28,54 +22,10 @@ struct Membership {
   std::string group;
 };
 
-bool lists(std::string_view comma_separated, std::string_view word) {
-  while (true) {
-    const std::size_t comma = comma_separated.find(',');
-    if (comma_separated.substr(0, comma) == word) return true;
-    if (comma == std::string_view::npos) return false;
-    comma_separated.remove_prefix(comma + 1);
-  }
-}
-
-// mountinfo writes blank, tab, newline and backslash as three octal digits: "\040" is a blank.
-std::string unescape(const std::string& text) {
-  const auto octal = [](char c) { return c >= '0' && c <= '7'; };
-  std::string plain;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '\\' && i + 3 < text.size() && octal(text[i + 1]) && octal(text[i + 2]) &&
-        octal(text[i + 3])) {
-      plain += static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 + (text[i + 3] - '0'));
-      i += 3;
-    } else {
-      plain += text[i];
-    }
-  }
-  return plain;
-}
-
-// 36 35 0:31 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory
-std::vector<Mount> parse_mounts(const std::string& text) {
-  std::vector<Mount> mounts;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    const std::size_t dash = line.find(" - ");
-    if (dash == std::string::npos) continue;
-    std::istringstream before(line.substr(0, dash));
-    std::istringstream after(line.substr(dash + 3));
-    std::string id, parent, device, top, point, type, source, options;
-    before >> id >> parent >> device >> top >> point;
-    after >> type >> source >> options;
-    if (type != "cgroup" && type != "cgroup2") continue;
-    mounts.push_back(
-        {type == "cgroup2" ? Version::kV2 : Version::kV1, unescape(top), unescape(point), options});
-  }
-  return mounts;
-}
-
 // "4:memory:/batch/job" (v1), "0::/batch/job" (v2)
-std::vector<Membership> parse_memberships(const std::string& text) {
+std::vector<Membership> read_memberships(const std::string& root) {
   std::vector<Membership> memberships;
-  std::istringstream lines(text);
+  std::istringstream lines(read_pseudo_file(root + "/proc/self/cgroup").value_or(""));
   for (std::string line; std::getline(lines, line);) {
     const std::size_t first = line.find(':');
     const std::size_t second = line.find(':', first == std::string::npos ? first : first + 1);
@@ -103,9 +53,10 @@ std::vector<std::string> folders_of(const Membership& membership, const std::vec
                                     std::string_view controller) {
   const Mount* mount = nullptr;
   std::string path;
+  const bool v2 = membership.version == Version::kV2;
   for (const Mount& candidate : mounts) {
-    if (candidate.version != membership.version) continue;
-    if (candidate.version == Version::kV1 && !lists(candidate.controllers, controller)) continue;
+    if (candidate.type != (v2 ? "cgroup2" : "cgroup")) continue;
+    if (!v2 && !lists(candidate.super_options, controller)) continue;
     const std::optional<std::string> shown = below(membership.group, candidate.top);
     if (mount == nullptr || shown.has_value()) {
       mount = &candidate;
@@ -171,14 +122,63 @@ void add_cpu_quota(const std::string& root, const std::string& folder, Version v
   limits.cpu_quota = std::min(limits.cpu_quota, static_cast<double>(*quota) / static_cast<double>(*period));
 }
 
+// v2 io.max: a line a device, "259:0 rbps=2097152 wbps=max riops=max wiops=120".
+// v1: a file a limit, "259:0 2097152".
+struct DriveLimitFile {
+  const char* v1_file;
+  const char* v2_key;
+  DriveLimit DriveLimits::*limit;
+};
+constexpr std::array kDriveLimits = {
+    DriveLimitFile{"/blkio.throttle.read_bps_device", "rbps=", &DriveLimits::read_bytes},
+    DriveLimitFile{"/blkio.throttle.write_bps_device", "wbps=", &DriveLimits::write_bytes},
+    DriveLimitFile{"/blkio.throttle.read_iops_device", "riops=", &DriveLimits::reads},
+    DriveLimitFile{"/blkio.throttle.write_iops_device", "wiops=", &DriveLimits::writes}};
+
+void add_drive_limits(const std::string& root, const std::string& folder, const std::string& device,
+                      Version version, DriveLimits& limits) {
+  for (const DriveLimitFile& file : kDriveLimits) {
+    const std::string path = folder + (version == Version::kV2 ? "/io.max" : file.v1_file);
+    std::istringstream lines(read_pseudo_file(root + path).value_or(""));
+    for (std::string line; std::getline(lines, line);) {
+      if (!line.starts_with(device + " ")) continue;
+      std::optional<std::uint64_t> limit;
+      if (version == Version::kV1) {
+        limit = parse_number(std::string_view(line).substr(device.size()));
+      } else if (const std::size_t key = line.find(file.v2_key); key != std::string::npos) {
+        limit = parse_number(std::string_view(line).substr(key + std::string_view(file.v2_key).size()));
+      }
+      if (!limit || *limit == 0 || *limit >= (limits.*file.limit).per_s) continue;  // v1 lifts a limit with 0
+      limits.*file.limit = {*limit, path};
+    }
+  }
+}
+
 }  // namespace
+
+DriveLimits tightest(const DriveLimits& one, const DriveLimits& other) {
+  DriveLimits limits = one;
+  for (const DriveLimitFile& file : kDriveLimits)
+    if ((other.*file.limit).per_s < (limits.*file.limit).per_s) limits.*file.limit = other.*file.limit;
+  return limits;
+}
+
+DriveLimits read_drive_limits(const std::string& device, const std::string& root) {
+  DriveLimits limits;
+  const std::vector<Mount> mounts = read_mounts(root);
+  for (const Membership& membership : read_memberships(root)) {
+    const bool v2 = membership.version == Version::kV2;
+    if (!v2 && !lists(membership.controllers, "blkio")) continue;
+    for (const std::string& folder : folders_of(membership, mounts, "blkio"))
+      add_drive_limits(root, folder, device, membership.version, limits);
+  }
+  return limits;
+}
 
 CgroupLimits read_cgroup_limits(const std::string& root) {
   CgroupLimits limits;
-  const std::vector<Mount> mounts =
-      parse_mounts(read_pseudo_file(root + "/proc/self/mountinfo").value_or(""));
-  for (const Membership& membership :
-       parse_memberships(read_pseudo_file(root + "/proc/self/cgroup").value_or(""))) {
+  const std::vector<Mount> mounts = read_mounts(root);
+  for (const Membership& membership : read_memberships(root)) {
     const bool v2 = membership.version == Version::kV2;
     if (v2 || lists(membership.controllers, "memory"))
       for (const std::string& folder : folders_of(membership, mounts, "memory"))

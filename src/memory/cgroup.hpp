@@ -26,4 +26,23 @@ struct CgroupLimits {
 /// admin-guide/cgroup-v2.
 CgroupLimits read_cgroup_limits(const std::string& root = "");
 
+/// A limit, and the file that sets it: io.max (v2) or blkio.throttle.… (v1); empty without a limit.
+struct DriveLimit {
+  std::uint64_t per_s = kNoLimit;
+  std::string file;
+};
+
+/// What control groups allow this process on one block device: the tightest of its own group and of every
+/// visible ancestor.
+struct DriveLimits {
+  DriveLimit read_bytes, write_bytes, reads, writes;
+};
+
+/// The tighter one of each.
+DriveLimits tightest(const DriveLimits& one, const DriveLimits& other);
+
+/// As read_cgroup_limits(), of the device with this number, "259:0". A limit is set on a whole drive, never on a
+/// partition.
+DriveLimits read_drive_limits(const std::string& device, const std::string& root = "");
+
 }  // namespace sluice::memory

@@ -96,6 +96,7 @@ TEST_F(Counters, SealTellsWhatStatsTell) {
   EXPECT_EQ(at_seal_.chunks, 6U);
   EXPECT_EQ(at_seal_.record_bytes_written, kMany * 12);  // the first values
   EXPECT_THAT(at_seal_.fallbacks, testing::Contains(HasSubstr("gradients do not fit")));
+  EXPECT_THAT(at_seal_.numa, HasSubstr("node"));
 }
 
 TEST_F(Counters, WaitsAreMeasuredOnTheEnginesClock) {

@@ -192,5 +192,34 @@ TEST_F(CgroupTree, MemoryRoomIsTheLesserOfAvailableRamAndTheGroupsRoom) {
       << room.to_string();
 }
 
+TEST_F(CgroupTree, DriveLimitsAreTheTightestOfTheGroupAndItsAncestors) {
+  mount_v2();
+  member("0::/slice/job\n");
+  EXPECT_EQ(read_drive_limits("259:0", root_).read_bytes.per_s, kNoLimit);
+  EXPECT_EQ(read_drive_limits("259:0", root_).read_bytes.file, "");
+  put("/sys/fs/cgroup/slice/job/io.max",
+      "259:1 rbps=1 wbps=1 riops=1 wiops=1\n259:0 rbps=max wbps=700 riops=30 wiops=max\n");
+  put("/sys/fs/cgroup/slice/io.max", "259:0 rbps=500 wbps=900 riops=max wiops=max\n");
+  const DriveLimits limits = read_drive_limits("259:0", root_);
+  EXPECT_EQ(limits.read_bytes.per_s, 500u);
+  EXPECT_EQ(limits.read_bytes.file, "/sys/fs/cgroup/slice/io.max");
+  EXPECT_EQ(limits.write_bytes.per_s, 700u);
+  EXPECT_EQ(limits.write_bytes.file, "/sys/fs/cgroup/slice/job/io.max");
+  EXPECT_EQ(limits.reads.per_s, 30u);
+  EXPECT_EQ(limits.writes.per_s, kNoLimit);
+  EXPECT_EQ(read_drive_limits("259:2", root_).read_bytes.per_s, kNoLimit);
+}
+
+TEST_F(CgroupTree, DriveLimitsOfV1HaveAFileEach) {
+  mount_v1("blkio", "/sys/fs/cgroup/blkio");
+  member("3:blkio:/job\n");
+  put("/sys/fs/cgroup/blkio/job/blkio.throttle.read_bps_device", "8:0 1\n259:0 1000000\n");
+  put("/sys/fs/cgroup/blkio/job/blkio.throttle.write_iops_device", "259:0 50\n");
+  const DriveLimits limits = read_drive_limits("259:0", root_);
+  EXPECT_EQ(limits.read_bytes.per_s, 1000000u);
+  EXPECT_EQ(limits.writes.per_s, 50u);
+  EXPECT_EQ(limits.write_bytes.per_s, kNoLimit);
+}
+
 }  // namespace
 }  // namespace sluice::memory

@@ -1,12 +1,18 @@
 #include "memory/topology.hpp"
 
 #include <gtest/gtest.h>
+#include <hwloc.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <numeric>
 #include <thread>
 
+#include "memory/arena.hpp"
 #include "memory/memory_room.hpp"
 #include "memory/thread.hpp"
 
@@ -27,7 +33,10 @@ TEST(Topology, CpusAreTheAffinityMasks) {
   const Result<Topology> topology = read_topology();
   ASSERT_TRUE(topology.ok()) << topology.status().to_string();
   EXPECT_EQ(topology->cpus, affinity_of_this_thread());
-  EXPECT_GE(topology->numa_nodes, 1u);
+  EXPECT_GE(count_of_mask(topology->nodes), 1u);
+  std::size_t cpus_of_nodes = 0;
+  for (const NumaNode& node : topology->nodes) cpus_of_nodes += node.cpus.size();
+  EXPECT_EQ(cpus_of_nodes, topology->cpus.size());
   EXPECT_EQ(topology->memory_bytes,
             std::min(read_memory_room().machine_bytes, read_cgroup_limits().memory_bytes));
 }
@@ -37,7 +46,7 @@ TEST(Topology, NarrowerMaskIsSeenAndNoted) {
     const Result<Topology> whole = read_topology();
     ASSERT_TRUE(whole.ok());
     if (whole->cpus.size() < 2) GTEST_SKIP() << "one CPU";
-    ASSERT_TRUE(bind_this_thread(*whole, std::vector{whole->cpus.back()}).ok());
+    ASSERT_TRUE(bind_thread(*whole, pthread_self(), std::vector{whole->cpus.back()}).ok());
     const Result<Topology> narrow = read_topology();
     ASSERT_TRUE(narrow.ok());
     EXPECT_EQ(narrow->cpus, std::vector{whole->cpus.back()});
@@ -65,12 +74,12 @@ TEST(Topology, ThreadsAreBoundedByTheQuotaRoundedUp) {
   EXPECT_EQ(topology.threads(), 4u);
 }
 
-TEST(Topology, BindsOnlyTheCallingThread) {
+TEST(Topology, BindsOnlyTheThreadThatIsNamed) {
   const Result<Topology> topology = read_topology();
   ASSERT_TRUE(topology.ok());
   const auto before = affinity_of_this_thread();
   std::thread([&] {
-    ASSERT_TRUE(bind_this_thread(*topology, std::vector{topology->cpus.back()}).ok());
+    ASSERT_TRUE(bind_thread(*topology, pthread_self(), std::vector{topology->cpus.back()}).ok());
     EXPECT_EQ(affinity_of_this_thread(), std::vector{topology->cpus.back()});
   }).join();
   EXPECT_EQ(affinity_of_this_thread(), before);
@@ -79,10 +88,83 @@ TEST(Topology, BindsOnlyTheCallingThread) {
 TEST(Topology, RefusesToBindOutsideTheAffinityMask) {
   const Result<Topology> topology = read_topology();
   ASSERT_TRUE(topology.ok());
-  EXPECT_EQ(bind_this_thread(*topology, {}).code(), Code::kInvalidArgument);
-  const Status status = bind_this_thread(*topology, std::vector{topology->cpus.back() + 1});
+  EXPECT_EQ(bind_thread(*topology, pthread_self(), {}).code(), Code::kInvalidArgument);
+  const Status status = bind_thread(*topology, pthread_self(), std::vector{topology->cpus.back() + 1});
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_NE(status.message().find(std::to_string(topology->cpus.back() + 1)), std::string::npos);
+}
+
+// A machine of hwloc's making; the first `cpus` of it are in the mask.
+std::vector<NumaNode> nodes_of(const char* description, std::uint32_t cpus) {
+  hwloc_topology* machine = nullptr;
+  EXPECT_EQ(hwloc_topology_init(&machine), 0);
+  EXPECT_EQ(hwloc_topology_set_synthetic(machine, description), 0) << description;
+  EXPECT_EQ(hwloc_topology_load(machine), 0) << description;
+  std::vector<std::uint32_t> mask(cpus);
+  std::iota(mask.begin(), mask.end(), 0u);
+  std::vector<NumaNode> nodes = read_nodes(machine, mask);
+  hwloc_topology_destroy(machine);
+  return nodes;
+}
+
+TEST(Nodes, HaveTheCpusOfTheMaskThatAreTheirs) {
+  const auto nodes = nodes_of("NUMANode:4 Core:2 PU:1", 5);
+  ASSERT_EQ(nodes.size(), 4u);
+  EXPECT_EQ(nodes[0].cpus, (std::vector<std::uint32_t>{0, 1}));
+  EXPECT_EQ(nodes[2].cpus, (std::vector<std::uint32_t>{4}));
+  EXPECT_TRUE(nodes[3].cpus.empty());
+  EXPECT_EQ(count_of_mask(nodes), 3u);
+  for (std::uint32_t i = 0; i < nodes.size(); ++i) {
+    EXPECT_EQ(nodes[i].number, i);
+    EXPECT_GT(nodes[i].memory_bytes, 0u);
+  }
+}
+
+TEST(Nodes, OneNodeHasTheWholeMask) {
+  const auto nodes = nodes_of("Core:4 PU:1", 4);
+  ASSERT_EQ(nodes.size(), 1u);
+  EXPECT_EQ(nodes[0].cpus.size(), 4u);
+}
+
+TEST(Nodes, MemoryOfAnotherKindBesideANodeHasNoCpus) {
+  const auto nodes = nodes_of("Package:2 [NUMANode] [NUMANode(memory=1GB)] Core:2 PU:1", 4);
+  ASSERT_EQ(nodes.size(), 4u);
+  EXPECT_EQ(count_of_mask(nodes), 2u);
+}
+
+TEST(Topology, MemoryIsBoundToTheNodesOfThisMachineAlone) {
+  const Result<Topology> topology = read_topology();
+  ASSERT_TRUE(topology.ok());
+  const auto with_memory =
+      std::ranges::find_if(topology->nodes, [](const NumaNode& node) { return node.memory_bytes > 0; });
+  ASSERT_NE(with_memory, topology->nodes.end());
+  const Result<Arena> arena = Arena::create({.bytes = 4 << 20,
+                                             .purpose = "test",
+                                             .policy = MemoryPolicy::kPreferred,
+                                             .nodes = {with_memory->number},
+                                             .topology = &*topology});
+  ASSERT_TRUE(arena.ok());
+  if (!arena->binding().ok()) GTEST_SKIP() << arena->binding().message();
+  int policy = -1;
+  std::array<unsigned long, 64> nodes = {};
+  ASSERT_EQ(syscall(SYS_get_mempolicy, &policy, nodes.data(), nodes.size() * 64, arena->span().data(), 2), 0);
+  EXPECT_NE(policy, 0);  // not the default
+  EXPECT_EQ(nodes[with_memory->number / 64], 1ul << with_memory->number % 64);
+}
+
+TEST(Topology, NodesThatAreRefusedLeaveAnArenaThatSaysWhy) {
+  const Result<Topology> topology = read_topology();
+  ASSERT_TRUE(topology.ok());
+  const std::uint32_t absent = topology->nodes.back().number + 1;
+  const Result<Arena> arena = Arena::create({.bytes = 4 << 20,
+                                             .purpose = "test",
+                                             .policy = MemoryPolicy::kInterleaved,
+                                             .nodes = {0, absent},
+                                             .topology = &*topology});
+  ASSERT_TRUE(arena.ok());
+  EXPECT_EQ(arena->span().size(), 4u << 20);
+  EXPECT_EQ(arena->binding().code(), Code::kInvalidArgument);
+  EXPECT_NE(arena->binding().message().find(std::to_string(absent)), std::string::npos);
 }
 
 TEST(Thread, RunsWithEverySignalBlockedAndLeavesTheCallersMask) {

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "io/drive_profile.hpp"
 #include "made_store.hpp"
 #include "run_command.hpp"
 
@@ -24,14 +25,43 @@ TEST(Doctor, EachCheckHasAStatusAndARemedyUnlessItIsOk) {
     EXPECT_EQ(check.at("remedy").get<std::string>().empty(), status == "ok") << check;
     EXPECT_FALSE(check.at("detail").get<std::string>().empty()) << check;
   }
-  for (const std::string name :
-       {"io_uring", "huge pages", "memory", "control group", "CPUs", "NUMA", "instruction sets"}) {
+  for (const std::string name : {"io_uring", "open files", "huge pages", "hugetlb pools", "memory",
+                                 "control group", "CPUs", "NUMA", "instruction sets", "GPU", "NCCL", "MPI"}) {
     EXPECT_EQ(names.count(name), 1U) << name;
   }
-  for (const std::string name : {"drive of ", "direct I/O on ", "space on ", "stores in "}) {
+  for (const std::string name : {"drive of ", "file system of ", "I/O limits on ", "direct I/O on ",
+                                 "space on ", "drive profile of ", "stores in "}) {
     EXPECT_EQ(names.count(name + directory.path()), 1U) << name;
   }
   EXPECT_TRUE(directory.names().empty());
+}
+
+TEST(Doctor, ADriveIsMeasuredOrHasTheCommandThatMeasuresIt) {
+  const ScratchDirectory directory;
+  const auto check = [&] {
+    const auto report = run_command({"doctor", "--json", "--dir", directory.path()}).json();
+    for (const auto& one : report.at("checks")) {
+      if (one.at("name") == "drive profile of " + directory.path()) return one;
+    }
+    return nlohmann::json();
+  };
+  const nlohmann::json without = check();
+  EXPECT_EQ(without.at("status"), "degraded") << without;
+  EXPECT_EQ(without.at("remedy"), "sluice nvme --tune --dir " + directory.path());
+
+  const auto opened = io::Directory::open(directory.path(), io::Access::kReadWrite);
+  ASSERT_TRUE(opened.ok());
+  ASSERT_TRUE(io::save_profile(*opened, {.settings = {.piece_bytes = 2 << 20, .depth = 16},
+                                         .read_bytes_per_s = 5e9,
+                                         .write_bytes_per_s = 3e9,
+                                         .mixed_bytes_per_s = 4e9,
+                                         .measured_by = "tune",
+                                         .measured_on = "2026-11-30"})
+                  .ok());
+  const nlohmann::json with = check();
+  EXPECT_EQ(with.at("status"), "ok") << with;
+  EXPECT_THAT(with.at("detail").get<std::string>(),
+              testing::HasSubstr("by tune on 2026-11-30: depth 16, pieces of 2.00 MiB"));
 }
 
 TEST(Doctor, TwoDirectoriesOnOneDriveAreDegraded) {
