@@ -58,11 +58,12 @@ std::optional<std::uint64_t> drives_bytes_written(const std::vector<std::string>
   std::vector<std::string> counted;
   std::uint64_t bytes = 0;
   for (const std::string& directory : directories) {
-    const BlockDevice device = find_block_device(directory);
-    if (!device.bytes_written) return std::nullopt;
-    if (std::find(counted.begin(), counted.end(), device.name) != counted.end()) continue;
-    counted.push_back(device.name);
-    bytes += *device.bytes_written;
+    const std::optional<memory::BlockDevice> device = memory::find_drive(directory).device;
+    const std::optional<std::uint64_t> written = device ? bytes_written(*device) : std::nullopt;
+    if (!written) return std::nullopt;
+    if (std::find(counted.begin(), counted.end(), device->number) != counted.end()) continue;
+    counted.push_back(device->number);
+    bytes += *written;
   }
   return bytes;
 }

@@ -65,7 +65,6 @@ struct Stats {
   std::string ring;     ///< what the ring uses of io_uring: "single_issuer defer_taskrun …"; "none"
   bool registered_memory = false;  ///< host frames, with the ring
   bool registered_files = false;   ///< containers and spilled gradients, with the ring
-  std::string backend;             ///< "io_uring", "threads", "none"
   std::vector<DriveStats> drives;  ///< in the order of the directories
   std::string direct;              ///< "O_DIRECT", "buffered", "none"
   std::string host_backing;        ///< "huge pages", "4 KiB pages"
