@@ -9,6 +9,7 @@
 #include "tools/options.hpp"
 #include "tools/process_memory.hpp"
 #include "tools/sizes.hpp"
+#include "tools/stats_report.hpp"
 #include "tools/table.hpp"
 
 namespace sluice::tools {
@@ -67,10 +68,7 @@ std::string report_text(const BenchOptions& options, const OffloadBenchReport& r
   const Stats& stats = report.stats;
   std::string text = table.text();
   text += fmt::format("bottleneck: {}\n", bottleneck(report));
-  text += fmt::format("{} chunks, {} resident; backend {}, {}, host memory on {}, NUMA: {}, {}, {} threads\n",
-                      stats.chunks, stats.resident_chunks, stats.backend, stats.direct, stats.host_backing,
-                      stats.numa, stats.isa, stats.threads);
-  for (const std::string& fallback : stats.fallbacks) text += "note: " + fallback + '\n';
+  text += use_text(stats);
   return text;
 }
 
@@ -123,7 +121,7 @@ Result<nlohmann::ordered_json> run(BenchOptions& options) {
   const auto measured = [](bool is, double value) {
     return is ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
   };
-  return nlohmann::ordered_json{
+  nlohmann::ordered_json json = {
       {"steps", steps},
       {"median", to_json(result->median)},
       {"io_limit_s", result->io_limit_s},
@@ -138,17 +136,9 @@ Result<nlohmann::ordered_json> run(BenchOptions& options) {
       {"hugetlb_bytes", std::max(memory.hugetlb_bytes, stats.hugetlb_bytes)},
       {"reserved_bytes", stats.host_reserved_bytes + stats.device_reserved_bytes},
       {"trainer_bytes", result->trainer_bytes},
-      {"state_bytes", stats.state_bytes},
-      {"nvme_bytes", stats.nvme_reserved_bytes},
-      {"chunks", stats.chunks},
-      {"resident_chunks", stats.resident_chunks},
-      {"backend", stats.backend},
-      {"direct", stats.direct},
-      {"host_backing", stats.host_backing},
-      {"numa", stats.numa},
-      {"isa", stats.isa},
-      {"threads", stats.threads},
-      {"fallbacks", stats.fallbacks}};
+      {"state_bytes", stats.state_bytes}};
+  add_use(json, stats);
+  return json;
 }
 
 }  // namespace

@@ -1,7 +1,11 @@
 #include "tools/drive_compare.hpp"
 
 #include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <numeric>
 #include <optional>
+#include <random>
 
 #include <fmt/format.h>
 
@@ -18,6 +22,7 @@ namespace {
 
 constexpr double kWarmUpSeconds = 0.1;
 constexpr std::uint32_t kMostRounds = 1000;
+constexpr std::uint32_t kOrderSeed = 1;
 
 bool interrupted() { return Interrupt::signal() != 0; }
 
@@ -143,19 +148,26 @@ Status compare(const CompareOptions& options, TestBed& bed, std::vector<Entry>& 
   if (options.test.bytes) work.bytes_max = *options.test.bytes;
   const double seconds = options.test.seconds.value_or(1e6);
   for (const Entry& entry : all) comparison.contenders.emplace_back().name = entry.name;
+  std::minstd_rand random(kOrderSeed);
   // Round 0 warms up and is not counted.
   for (std::uint32_t round = 0; round <= options.rounds; ++round) {
     work.seconds = round == 0 ? std::min(kWarmUpSeconds, seconds) : seconds;
-    for (std::size_t turn = 0; turn < all.size(); ++turn) {
-      const std::size_t who = (turn + round) % all.size();
+    // In another order each time: what one leaves in the drive, the next one meets.
+    std::vector<std::size_t> order(all.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::shuffle(order.begin(), order.end(), random);
+    std::vector<std::size_t> gone;
+    for (const std::size_t who : order) {
       SLUICE_ASSIGN_OR_RETURN(const bool stays,
                               take_turn(all[who], comparison.contenders[who], work, round > 0, notes));
-      if (stays) continue;
+      if (!stays) gone.push_back(who);
+    }
+    std::sort(gone.begin(), gone.end(), std::greater<>());
+    for (const std::size_t who : gone) {
       all.erase(all.begin() + static_cast<std::ptrdiff_t>(who));
       comparison.contenders.erase(comparison.contenders.begin() + static_cast<std::ptrdiff_t>(who));
-      if (all.size() < 2) return {Code::kUnavailable, "nobody is left to compare with: " + notes.back()};
-      --turn;
     }
+    if (all.size() < 2) return {Code::kUnavailable, "nobody is left to compare with: " + notes.back()};
   }
   settle(comparison);
   return {};

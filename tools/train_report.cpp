@@ -7,6 +7,7 @@
 
 #include "tools/process_memory.hpp"
 #include "tools/sizes.hpp"
+#include "tools/stats_report.hpp"
 #include "tools/table.hpp"
 
 namespace sluice::tools {
@@ -96,14 +97,7 @@ std::string memory_text(const TrainReport& report) {
 }
 
 std::string setting_text(const TrainReport& report) {
-  const Stats& stats = report.stats;
-  std::string text = fmt::format(
-      "{} chunks, {} in host memory whole; backend {}, {}; host memory on {}; NUMA: {}; {}; {} threads "
-      "update, {} compute\n",
-      stats.chunks, stats.resident_chunks, stats.backend, stats.direct, stats.host_backing, stats.numa,
-      stats.isa, stats.threads, report.gemm_threads);
-  for (const std::string& fallback : stats.fallbacks) text += "note: " + fallback + '\n';
-  return text;
+  return use_text(report.stats) + fmt::format("{} threads compute\n", report.gemm_threads);
 }
 
 std::string result_text(const TrainReport& report) {
@@ -216,18 +210,8 @@ nlohmann::ordered_json to_json(const TrainOptions& train, const TrainReport& rep
                  {"least_host_bytes", report.layout.least_host_bytes},
                  {"device_memory_bytes", report.device_memory_bytes},
                  {"gemm_threads", report.gemm_threads}}},
-               {"skipped_steps", stats.skipped_steps},
-               {"chunks", stats.chunks},
-               {"resident_chunks", stats.resident_chunks},
-               {"nvme_bytes", stats.nvme_reserved_bytes},
-               {"backend", stats.backend},
-               {"direct", stats.direct},
-               {"host_backing", stats.host_backing},
-               {"device_backing", stats.device_backing},
-               {"numa", stats.numa},
-               {"isa", stats.isa},
-               {"threads", stats.threads},
-               {"fallbacks", stats.fallbacks}});
+               {"skipped_steps", stats.skipped_steps}});
+  add_use(json, stats);
   return json;
 }
 

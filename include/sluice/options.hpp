@@ -65,8 +65,8 @@ enum class DriveProbe : std::uint8_t {
 
 struct IoOptions {
   IoBackend backend = IoBackend::kAuto;
-  /// Pieces in flight a drive, 1..4096, and the size that transfers are cut into, 4 KiB..1 GiB. 0: from the drive's
-  /// profile; 32 and 1 MiB without one.
+  /// Most pieces in flight a drive, 1..4096, and the size that transfers are cut into, 4 KiB..1 GiB. 0: from the drive's
+  /// profile, 32 and 1 MiB without one; of such a depth as many as keep the drive as fast.
   std::uint32_t queue_depth = 0;
   std::uint32_t piece_bytes = 0;
   DriveProbe probe = DriveProbe::kWhenWorthIt;

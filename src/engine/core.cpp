@@ -164,6 +164,10 @@ std::optional<std::uint32_t> Core::find_tensor(ParameterId parameter) const {
 
 Stats Core::stats() const {
   if (forked()) return {};
+  {
+    std::lock_guard lock(mutex_);
+    if (!sealed_) return {};  // seal() is writing what is fixed after it
+  }
   Stats stats = fixed_stats_;
   const Counters& counters = state_.counters;
   const auto seconds = [](const Counters::Counter& ns) { return static_cast<double>(ns.load()) * 1e-9; };

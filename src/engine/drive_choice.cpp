@@ -41,6 +41,11 @@ std::string why_no_probe(const DriveQuestion& question) {
   if (question.io.probe == DriveProbe::kWhenWorthIt && question.store_bytes < kProbedStoreBytesMin)
     return fmt::format("{} bytes of store are not worth a probe, {} would be", question.store_bytes,
                        kProbedStoreBytesMin);
+  // A store that is there takes what it takes of the budget, and the probe's file lies beside it.
+  const std::uint64_t file_bytes = io::ProbeOptions().file_bytes;
+  if (question.nvme_budget_bytes > 0 && question.nvme_budget_bytes < question.store_bytes + file_bytes)
+    return fmt::format("a probe needs {} bytes beside {} of store, nvme_budget_bytes is {}", file_bytes,
+                       question.store_bytes, question.nvme_budget_bytes);
   if (question.probe_memory_bytes < io::kProbeMemoryBytesMin)
     return fmt::format("a probe needs {} bytes of host memory, the budget is {}", io::kProbeMemoryBytesMin,
                        question.probe_memory_bytes);

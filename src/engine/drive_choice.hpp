@@ -32,6 +32,7 @@ inline constexpr std::uint64_t kProbedStoreBytesMin = 1 << 30;
 struct DriveQuestion {
   IoOptions io;
   std::uint64_t store_bytes = 0;         ///< of this rank, on all drives together
+  std::uint64_t nvme_budget_bytes = 0;   ///< of it; 0: no limit
   std::uint64_t probe_memory_bytes = 0;  ///< that a probe may take for its moment
   ProbeDrive probe;                      ///< null: no drive is probed
 };

@@ -131,6 +131,7 @@ void Loop::finish() {
     if (sources_.queue->in_flight() == 0) break;
     sources_.queue->wait();
   }
+  sources_.queue->drain();  // of the queue's own requests, which are in flight for nobody
   sources_.queue->backend().unregister();
 }
 

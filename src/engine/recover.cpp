@@ -132,6 +132,10 @@ void Core::take_settings(const std::vector<store::GroupSettings>& groups, std::u
 Status Core::go_on_in_place() {
   const Turn turn(*recovery_, communicator_->world());
   SLUICE_RETURN_IF_ERROR(turn.status());
+  std::vector<std::string> directories;
+  for (const store::ExistingDrive& drive : recovery_->mine.front().drives)
+    directories.push_back(drive.root->path());
+  running_->drive_choice = in_order_of(directories, running_->drive_choice);
   SLUICE_ASSIGN_OR_RETURN(running_->store,
                           store::Store::open(*running_->drives, store_options(),
                                              std::move(recovery_->mine.front()), recovery_->choice->kept));

@@ -23,11 +23,12 @@ constexpr std::uint32_t kMostIoThreads = 256;
 
 /// One that each drive's depth fits in its equal share of.
 io::BackendOptions backend_for(std::span<const io::DriveSettings> drives, IoBackend backend) {
-  const auto count = static_cast<std::uint32_t>(std::min<std::size_t>(drives.size(), kMostDepth));
-  const std::uint32_t deepest = std::ranges::max_element(drives, {}, &io::DriveSettings::depth)->depth;
+  std::uint64_t depth = 0;
+  for (const io::DriveSettings& drive : drives) depth += drive.depth;
   return {.kind = backend_kind(backend),
-          .queue_depth = std::min(deepest, kMostDepth / count) * count,
-          .threads = std::min(kThreadsADrive * count, kMostIoThreads)};
+          .queue_depth = static_cast<std::uint32_t>(std::min<std::uint64_t>(depth, kMostDepth)),
+          .threads = static_cast<std::uint32_t>(
+              std::min<std::size_t>(kThreadsADrive * drives.size(), kMostIoThreads))};
 }
 
 std::string crash_cost(const EngineOptions& options) {
@@ -58,6 +59,7 @@ Result<SealReport> Core::seal() {
   if (status.ok()) status = agree(*communicator_, in_place ? apply_repairs() : fill_records());
   if (status.ok()) {
     contributions_.resize(state_.registry.tensors().size());
+    running_->queue->drain();  // of its own requests too: the loop's thread adopts a backend that holds none
     running_->loop = std::make_unique<Loop>(
         parts_.loop, LoopSources{running_->queue.get(), running_->compute.get(), running_->device.get()});
     status = running_->loop->start([this] { register_io(); });
@@ -141,6 +143,7 @@ void Core::ask_drives() {
   running_->drive_choice =
       choose_drives(running_->drives->directories(), {.io = options_.io,
                                                       .store_bytes = store_bytes,
+                                                      .nvme_budget_bytes = options_.nvme_budget_bytes,
                                                       .probe_memory_bytes = options_.host_budget_bytes,
                                                       .probe = parts_.probe_drive});
 }
@@ -275,6 +278,7 @@ Status Core::reserve(SealReport& report) {
       directories.push_back(state_.store->directory(drive).path());
     running_->drive_choice = in_order_of(directories, running_->drive_choice);
     queue_options.drives = running_->drive_choice.settings;
+    if (options_.io.queue_depth == 0) queue_options.depth_use = io::DepthUse::kAdapted;
     backend_options = backend_for(queue_options.drives, options_.io.backend);
   }
   Result<io::SelectedBackend> backend = open_near(parts_.open_backend, backend_options, numa);
@@ -346,12 +350,7 @@ void Core::register_io() {
   io::Backend& backend = *running_->backend;
   const std::array regions{running_->arena.span()};
   if (!running_->arena.span().empty()) (void)backend.register_memory(regions);
-  std::vector<int> files;
-  for (std::uint32_t drive = 0; drive < state_.store->drive_count(); ++drive) {
-    files.push_back(state_.store->data(drive).fd());
-    if (drive < state_.partition.spilled_gradients) files.push_back(state_.store->gradients(drive).fd());
-  }
-  (void)backend.register_files(files);
+  (void)backend.register_files(state_.store->descriptors());
   const io::BackendUse use = backend.in_use();
   fixed_stats_.ring = use.ring.empty() ? "none" : use.ring;
   fixed_stats_.registered_memory = use.registered_memory;

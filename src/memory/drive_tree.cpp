@@ -50,7 +50,7 @@ std::vector<int> nodes_of_attached(const fs::path& device, const std::string& ro
     for (const fs::path& entry : entries(parent)) {
       std::error_code error;
       const fs::path controller = fs::canonical(entry, error);
-      if (!error && fs::is_symlink(entry) && controller.filename().string().starts_with("nvme"))
+      if (!error && fs::is_symlink(entry, error) && controller.filename().string().starts_with("nvme"))
         nodes.insert(node_above(controller, root));
     }
   }
@@ -93,7 +93,7 @@ std::optional<BlockDevice> read_device(const std::string& number, const std::str
   const auto add = [&](std::optional<BlockDevice> below) {
     if (below) device.below.push_back(*std::move(below));
   };
-  if (fs::exists(folder / "partition"))
+  if (fs::exists(folder / "partition", error))
     add(read_device(first_line(folder.parent_path() / "dev"), root, layers - 1));
   for (const fs::path& part : entries(folder / "slaves"))
     add(read_device(first_line(part / "dev"), root, layers - 1));

@@ -29,6 +29,20 @@ Result<std::vector<HeldCommit>> take_commits(std::vector<HeldCommit>& records,
   return taken;
 }
 
+/// Whether spares leave others what they need: frozen records that commits name room to grow, and as many ranks as there
+/// are, should they share the drives, the same.
+Result<bool> leaves_room(const Drives& drives, const StoreOptions& options) {
+  const auto is_frozen = [](const ChunkLayout& chunk) { return chunk.gradient_bytes == 0; };
+  if (options.keep_commits > 0 && std::ranges::any_of(options.chunks, is_frozen)) return false;
+  const auto count = static_cast<std::uint32_t>(drives.directories().size());
+  SLUICE_ASSIGN_OR_RETURN(const ContainerPlan plan, plan_containers(options, count));
+  for (std::uint32_t drive = 0; drive < count; ++drive) {
+    SLUICE_ASSIGN_OR_RETURN(const io::Space space, drives.directories()[drive].space());
+    if (space.available_bytes / options.world < plan.slots.container_bytes(drive)) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 Store::Store(const StoreOptions& options, const Superblock& superblock, SlotTable slots)
@@ -42,13 +56,23 @@ Store::~Store() {
 }
 
 Result<std::unique_ptr<Store>> Store::create(const Drives& drives, const StoreOptions& options) {
-  auto store = create_exactly(drives, options);
-  const Code code = store.status().code();
-  if (options.spares == Spares::kNone || (code != Code::kNoSpace && code != Code::kResourceExhausted))
-    return store;
-  StoreOptions without_spares = options;
-  without_spares.spares = Spares::kNone;
-  return create_exactly(drives, without_spares);
+  // What only makes a store faster gives way where room is short: spares first, then shares by the drives' speed.
+  StoreOptions leaner = options;
+  SLUICE_ASSIGN_OR_RETURN(const bool spares, leaves_room(drives, options));
+  if (!spares) leaner.spares = Spares::kNone;
+  auto store = create_exactly(drives, leaner);
+  const auto lacks_room = [&] {
+    return store.status().code() == Code::kNoSpace || store.status().code() == Code::kResourceExhausted;
+  };
+  if (lacks_room() && leaner.spares != Spares::kNone) {
+    leaner.spares = Spares::kNone;
+    store = create_exactly(drives, leaner);
+  }
+  if (lacks_room() && !leaner.drive_weights.empty()) {
+    leaner.drive_weights = {};
+    store = create_exactly(drives, leaner);
+  }
+  return store;
 }
 
 Result<std::unique_ptr<Store>> Store::create_exactly(const Drives& drives, const StoreOptions& options) {
@@ -137,6 +161,15 @@ Status Store::make_gradients(const StoreOptions& options) {
     reserved_bytes_ += bytes;
   }
   return {};
+}
+
+std::vector<int> Store::descriptors() const {
+  std::vector<int> descriptors;
+  for (const Drive& drive : drives_) {
+    descriptors.push_back(drive.data->fd());
+    if (drive.gradients) descriptors.push_back(drive.gradients->fd());
+  }
+  return descriptors;
 }
 
 Result<std::unique_ptr<Store>> Store::open(const Drives& drives, const StoreOptions& options,

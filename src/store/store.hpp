@@ -90,6 +90,8 @@ class Store {
   /// As the user named it.
   const io::Directory& directory(std::uint32_t drive) const { return *drives_[drive].root; }
   io::File& data(std::uint32_t drive) { return *drives_[drive].data; }
+  /// Of every container and every file of spilled gradients: open until close().
+  std::vector<int> descriptors() const;
   /// Requires: a gradient_place() there.
   io::File& gradients(std::uint32_t drive) { return *drives_[drive].gradients; }
 

@@ -77,7 +77,7 @@ TEST(Numa, TheLoopIsNarrowedAndNotWhoMadeIt) {
       (*device)->open({.arena_bytes = 4096, .on_finished = wake});
   ASSERT_TRUE(session.ok());
   Loop loop(LoopMode::kThread, {&queue, compute->get(), session->get()});
-  ASSERT_TRUE(loop.start().ok());
+  ASSERT_TRUE(loop.start([] {}).ok());
   const std::uint32_t cpu = topology->cpus.back();
   ASSERT_TRUE(loop.bind(*topology, std::vector{cpu}).ok());
   cpu_set_t of_loop, of_caller;

@@ -157,6 +157,19 @@ TEST_F(SeveralDrivesTest, SparesThatTheBudgetHasNoRoomForAreLeftOut) {
   train_many(2);
 }
 
+TEST_F(SeveralDrivesTest, ADriveMayGetNoneOfTheSpilledGradients) {
+  use_drives({{}, {}});
+  measure(0, 1e6);
+  measure(1, 3e9);
+  open_many();
+  ASSERT_THAT(engine->close(), IsOk());
+  options.host_budget_bytes = report.least_host_bytes;
+  open_many();
+  ASSERT_GT(report.spilled_gradient_bytes, 0U);
+  train_many(2);
+  EXPECT_GT(engine->stats().gradient_bytes_read, 0U);
+}
+
 TEST_F(SeveralDrivesTest, TwoDrivesHaveEachTheirDepth) {
   use_drives({{}, {}});
   options.io.queue_depth = 12;
