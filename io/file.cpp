@@ -243,6 +243,7 @@ Status File::reserve(std::uint64_t size_bytes, std::uint64_t bytes) {
   // No reservation on this file system: written zeros take their room now, a sparse file would fail later.
   const Bounce memory = zeros(kBounceBytes);
   if (memory == nullptr) return status_from_errno(ENOMEM, "preallocating " + path_);
+  if (direct_ && size_bytes == 0 && ::ftruncate(fd(), kGrids[2]) == 0) probe_direct(Probe::kWriteZeros);
   for (std::uint64_t at = size_bytes; at < bytes;) {
     const std::size_t part = std::min<std::uint64_t>(kBounceBytes, bytes - at);
     SLUICE_RETURN_IF_ERROR(write_exact(at, {memory.get(), part}));

@@ -50,7 +50,8 @@ struct QueueCounters {
 /// in any order: a read that must see a write is submitted after that write's on_done, and so is a flush.
 /// What it moves to or from a buffered file leaves the page cache behind it (DropBehind); these requests are
 /// the queue's own, a few at a time, counted nowhere, and their failure is no failure.
-/// A drive that hangs holds up no other one as long as the backend's depth is at least the number of drives.
+/// A drive that hangs holds up no other one where the backend runs as many requests at once as all depths together
+/// and kOwnRequests.
 /// Threads: everything but wake() belongs to one thread at a time, the backend's: another one takes it over
 /// with backend().adopt() while nothing is in flight.
 /// Lifetime: the backend and all files outlive the queue. A backend serves one queue.
@@ -60,6 +61,8 @@ class Queue {
  public:
   /// How often a request is sent in a row without any progress before its transfer fails.
   static constexpr std::uint32_t kMaxTries = 1000;
+  /// In the backend for itself at most, beside the drives' depths.
+  static constexpr std::uint32_t kOwnRequests = 2;
 
   Queue(Backend& backend, const QueueOptions& options);
 
@@ -156,7 +159,7 @@ class Queue {
   std::int64_t now_ns_ = kNotRead;  // the clock, read at most once in a poll() or wait()
 
   DropBehind drop_behind_;
-  std::array<Request, 2> drops_;
+  std::array<Request, kOwnRequests> drops_;
   RequestList free_drops_;
   std::uint32_t unsent_drops_ = 0;  // in ready_
 };

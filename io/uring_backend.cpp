@@ -42,6 +42,8 @@ static_assert(kRingCqSize == IORING_SETUP_CQSIZE);
 
 // How long to rest when the kernel has no memory for a request and nothing says when it will.
 constexpr int kNapMs = 1;
+// How often memory is registered anew while another ring's pages still count.
+constexpr int kUnpinTries = 100;
 
 std::string_view remedy(int error) {
   switch (error) {
@@ -150,8 +152,12 @@ class UringBackend final : public Backend {
       dead_error_ = static_cast<int>(opened.native());
       return opened;
     }
-    // What is refused now stays noted; requests go on without it.
-    if (!regions_.empty()) (void)register_regions();
+    // What is refused now stays noted; requests go on without it. The old ring's pages count against the lock
+    // limit until the kernel has let go of them, a moment after its end.
+    for (int tries = 0; !regions_.empty() && tries < kUnpinTries; ++tries) {
+      if (register_regions().native() != ENOMEM) break;
+      ::poll(nullptr, 0, kNapMs);
+    }
     if (!fds_.empty()) (void)register_descriptors();
     return {};
   }
@@ -309,7 +315,11 @@ class UringBackend final : public Backend {
   /// Hands what is prepared to the kernel, or lets it post what has finished; nothing when there is neither, or
   /// something is posted already: one call of the kernel a round of wait() and reap().
   void fetch() {
-    if (!owned() || dead_error_ != 0) return;
+    if (!owned()) return;
+    if (dead_error_ != 0) {
+      if (in_kernel_ > 0) io_uring_get_events(&ring_);  // what it took before is still to come
+      return;
+    }
     if (!unsent_.empty()) {
       settle(io_uring_submit_and_get_events(&ring_));
       return;
@@ -326,7 +336,7 @@ class UringBackend final : public Backend {
     for (std::uint32_t left = io_uring_sq_ready(&ring_); unsent_.count > left;)
       if (&unsent_.pop() != &wake_request_) ++in_kernel_;
     if (result >= 0 || result == -EINTR || result == -ETIME) return true;
-    if (result == -EAGAIN || result == -EBUSY) return false;
+    if (result == -EAGAIN || result == -EBUSY || result == -ENOMEM) return false;
     dead_error_ = -result;  // the kernel refuses the ring as such
     while (!unsent_.empty()) {
       Request& request = unsent_.pop();

@@ -137,6 +137,7 @@ Result<bool> take_turn(const Entry& entry, Contender& contender, const peers::Wo
 
 Status compare(const CompareOptions& options, TestBed& bed, std::vector<Entry>& all, Comparison& comparison,
                std::vector<std::string>& notes) {
+  SLUICE_RETURN_IF_ERROR(bed.check_blocks(comparison.mix, comparison.block_bytes));
   peers::Work work{.fd = bed.file(0).fd(),
                    .file_bytes = bed.file_bytes(),
                    .block_bytes = comparison.block_bytes,

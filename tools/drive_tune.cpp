@@ -4,6 +4,7 @@
 #include <map>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "tools/sizes.hpp"
 
@@ -174,6 +175,10 @@ Result<std::vector<DriveTuning>> tune_drives(const TuneOptions& options, const P
       4096 * 4096;
   bed_needs.verify = Verify::kNo;
   SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<TestBed> bed, TestBed::create(bed_needs));
+  if (const TestBedUse use = bed->in_use(); !use.direct) {
+    return {Code::kFailedPrecondition,
+            fmt::format("--tune would measure the page cache: {}", fmt::join(use.fallbacks, "; "))};
+  }
   progress("writing " + size_text(bed->file_bytes() * options.test.directories.size()));
   SLUICE_RETURN_IF_ERROR(bed->fill());
   Tuner tuner(options, *bed);

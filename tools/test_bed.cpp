@@ -1,7 +1,6 @@
 #include "tools/test_bed.hpp"
 
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -17,7 +16,7 @@ namespace sluice::tools {
 namespace {
 
 constexpr std::uint32_t kBackendDepthMost = 4096;
-constexpr std::uint32_t kWorkersMost = 64;
+constexpr std::uint32_t kWorkersMost = 256;
 constexpr std::uint32_t kFillDepth = 8;
 constexpr std::uint64_t kThreadMemoryGrid = 64 << 10;
 
@@ -55,11 +54,8 @@ Status TestBed::make_files() {
   use_.direct = true;
   for (const std::string& path : options_.directories) {
     SLUICE_ASSIGN_OR_RETURN(const io::Directory directory, io::Directory::open(path, io::Access::kReadWrite));
-    const std::string name = fmt::format("sluice-nvme-{}-{}", getpid(), files_.size());
-    SLUICE_ASSIGN_OR_RETURN(io::File file,
-                            io::File::open(directory, name, {.creation = io::Creation::kExclusive}));
-    // From here on the kernel removes the data with the last descriptor, however this process ends.
-    SLUICE_RETURN_IF_ERROR(directory.remove(name));
+    // Without a name: the kernel removes the data with the last descriptor, however this process ends.
+    SLUICE_ASSIGN_OR_RETURN(io::File file, io::File::open_unnamed(directory));
     SLUICE_RETURN_IF_ERROR(file.preallocate(file_bytes_));
     if (options_.block_bytes % file.grid().offset_bytes != 0) {
       return {Code::kInvalidArgument,
@@ -98,10 +94,8 @@ Status TestBed::open_submitters() {
              .queue_depth = static_cast<std::uint32_t>(std::min<std::uint64_t>(depth, kBackendDepthMost)),
              .threads = static_cast<std::uint32_t>(std::min<std::uint64_t>(depth, kWorkersMost)),
              .cpus = options_.cpus}));
-    if (thread == 0) {
-      use_.backend = io::backend_name(selected.kind);
-      if (!selected.fallback_reason.empty()) use_.fallbacks.push_back(selected.fallback_reason);
-    }
+    if (thread == 0) use_.backend = io::backend_name(selected.kind);
+    if (!selected.fallback_reason.empty()) note(selected.fallback_reason);
     const std::span<std::byte> memory = arena_.span().subspan(thread * memory_bytes, memory_bytes);
     submitters_.push_back(std::make_unique<Submitter>(std::move(selected.backend), memory, thread));
     if (options_.registration == Registration::kYes) register_all(*submitters_.back(), memory);
@@ -110,31 +104,33 @@ Status TestBed::open_submitters() {
 }
 
 void TestBed::register_all(Submitter& submitter, std::span<std::byte> memory) {
-  const bool first = submitters_.size() == 1;
-  const auto note = [&](const Status& status, bool& registered) {
-    if (!first) return;
-    registered = status.ok();
+  const auto keep = [&](const Status& status) {
     // A backend that keeps notes has it among them.
     const bool noted = !submitter.backend().in_use().notes.empty();
-    if (!status.ok() && status.code() != Code::kUnimplemented && !noted)
-      use_.fallbacks.push_back(status.message());
+    if (!status.ok() && status.code() != Code::kUnimplemented && !noted) note(status.message());
   };
   const std::array regions = {memory};
-  note(submitter.backend().register_memory(regions), use_.registered_buffers);
+  keep(submitter.backend().register_memory(regions));
   std::vector<int> fds;
   for (const io::File& file : files_) fds.push_back(file.fd());
-  note(submitter.backend().register_files(fds), use_.registered_files);
+  keep(submitter.backend().register_files(fds));
 }
 
-TestBedUse TestBed::in_use() const {
-  TestBedUse use = use_;
-  const io::BackendUse backend = submitters_.front()->backend().in_use();
-  use.ring = backend.ring;
-  for (const std::string& text : backend.notes) {
-    if (std::find(use.fallbacks.begin(), use.fallbacks.end(), text) == use.fallbacks.end())
-      use.fallbacks.push_back(text);
+void TestBed::note(const std::string& text) {
+  if (std::find(use_.fallbacks.begin(), use_.fallbacks.end(), text) == use_.fallbacks.end())
+    use_.fallbacks.push_back(text);
+}
+
+TestBedUse TestBed::in_use() {
+  use_.ring = submitters_.front()->backend().in_use().ring;
+  use_.registered_buffers = use_.registered_files = true;
+  for (const std::unique_ptr<Submitter>& submitter : submitters_) {
+    const io::BackendUse backend = submitter->backend().in_use();
+    use_.registered_buffers = use_.registered_buffers && backend.registered_memory;
+    use_.registered_files = use_.registered_files && backend.registered_files;
+    for (const std::string& text : backend.notes) note(text);
   }
-  return use;
+  return use_;
 }
 
 std::vector<RunPart> TestBed::parts(const DriveRun& run, RunPart::Kind kind) {
@@ -213,7 +209,16 @@ Result<RunResult> TestBed::run_parts(std::vector<RunPart>& parts) {
   return result;
 }
 
+Status TestBed::check_blocks(peers::Mix mix, std::uint64_t block_bytes) const {
+  // Each thread has blocks of its own, reads and writes that are mixed have halves of them.
+  const std::uint64_t least = submitters_.size() * (mix == peers::Mix::kMixed ? 2 : 1);
+  if (file_bytes_ / block_bytes >= least) return {};
+  return {Code::kInvalidArgument, fmt::format("--size leaves {} a drive, which is not {} blocks of {}",
+                                              size_text(file_bytes_), least, size_text(block_bytes))};
+}
+
 Result<RunResult> TestBed::run(const DriveRun& run) {
+  SLUICE_RETURN_IF_ERROR(check_blocks(run.mix, run.block_bytes));
   std::vector<RunPart> all = parts(run, RunPart::Kind::kMeasure);
   return run_parts(all);
 }

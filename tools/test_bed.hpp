@@ -72,13 +72,16 @@ class TestBed {
   std::uint64_t file_bytes() const { return file_bytes_; }  ///< of each drive
   std::uint64_t bytes_written() const { return bytes_written_; }
   /// Of the first thread's backend.
-  TestBedUse in_use() const;
+  TestBedUse in_use();
+  /// Errors: kInvalidArgument where the files have too few of these blocks to choose from.
+  Status check_blocks(peers::Mix mix, std::uint64_t block_bytes) const;
 
  private:
   explicit TestBed(const TestBedOptions& options) : options_(options) {}
   Status make_files();
   Status open_submitters();
   void register_all(Submitter& submitter, std::span<std::byte> memory);
+  void note(const std::string& text);
   std::vector<RunPart> parts(const DriveRun& run, RunPart::Kind kind);
   Result<RunResult> run_parts(std::vector<RunPart>& parts);
   Status run_threads(const std::vector<RunPart>& parts);

@@ -17,18 +17,17 @@ constexpr std::uint32_t kPage = 4096;
 
 /// Until it is seen; all of them are alike then.
 constexpr double kRateOfUnknownDrives = 1e9;
-constexpr std::uint32_t kMostDepth = 4096;
-constexpr std::uint32_t kThreadsADrive = 16;
-constexpr std::uint32_t kMostIoThreads = 256;
+constexpr std::uint64_t kMostDepth = 4096;
+constexpr std::uint64_t kMostIoThreads = 256;
 
 /// One that each drive's depth fits in its equal share of.
 io::BackendOptions backend_for(std::span<const io::DriveSettings> drives, IoBackend backend) {
-  std::uint64_t depth = 0;
+  std::uint64_t depth = io::Queue::kOwnRequests;
   for (const io::DriveSettings& drive : drives) depth += drive.depth;
+  // A thread for each request: one that waits for a slow drive takes none from the others.
   return {.kind = backend_kind(backend),
-          .queue_depth = static_cast<std::uint32_t>(std::min<std::uint64_t>(depth, kMostDepth)),
-          .threads = static_cast<std::uint32_t>(
-              std::min<std::size_t>(kThreadsADrive * drives.size(), kMostIoThreads))};
+          .queue_depth = static_cast<std::uint32_t>(std::min(depth, kMostDepth)),
+          .threads = static_cast<std::uint32_t>(std::min(depth, kMostIoThreads))};
 }
 
 std::string crash_cost(const EngineOptions& options) {

@@ -192,6 +192,22 @@ TEST_F(FileTest, AGridCoarserThanToldIsFoundByTrying) {
             "16384 16384");
 }
 
+TEST_F(FileTest, AGridCoarserThanToldIsFoundBeforeZerosAreWritten) {
+  std::filesystem::resize_file(in("old"), (std::ofstream(in("old")), 1 << 20));
+  if (!open("old", Creation::kNever)->direct()) GTEST_SKIP() << "no O_DIRECT here";
+  EXPECT_EQ(in_child([&]() -> std::string {
+              if (!refuse({{.call = SYS_fallocate, .error = EOPNOTSUPP},
+                           {.call = SYS_pwrite64, .error = EINVAL, .argument = 2, .below = 16384}})) {
+                return "no seccomp here";
+              }
+              Result<File> made = open("made", Creation::kExclusive);
+              const Status status = made->preallocate(3 << 20);
+              if (!status.ok()) return status.to_string();
+              return std::to_string(made->grid().offset_bytes) + " " + std::to_string(*made->size());
+            }),
+            "16384 3145728");
+}
+
 TEST_F(FileTest, PreallocationReservesEveryBlock) {
   Result<File> file = open("data", Creation::kExclusive);
   ASSERT_TRUE(file->preallocate(5'000'000).ok());

@@ -34,6 +34,15 @@ TEST(Comparison, RatiosAreOfMediansToTheFastestOther) {
   EXPECT_DOUBLE_EQ(comparison.cpu_ratio_least, 2.0);
 }
 
+TEST(CompareCommand, AFileOfTooFewBlocksIsRefused) {
+  const ScratchDirectory directory;
+  const CommandResult result =
+      run_command({"nvme", "--dir", directory.path(), "--size", "2MiB", "--block", "768KiB,1MiB", "--depth",
+                   "1", "--op", "mixed", "--seconds", "0.01", "--rounds", "1", "--compare"});
+  EXPECT_EQ(result.exit_code, 2) << result.errors;
+  EXPECT_NE(result.errors.find("--size"), std::string::npos) << result.errors;
+}
+
 TEST(CompareCommand, MeasuresEveryPointBesideEveryOther) {
   const ScratchDirectory directory;
   const CommandResult result = run_command({"nvme", "--json", "--dir", directory.path(), "--size", "4MiB",

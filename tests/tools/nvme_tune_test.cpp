@@ -118,6 +118,17 @@ TEST(TunePlot, ASinglePointOfNothingIsDrawn) {
   EXPECT_EQ(svg.find("inf"), svg.npos);
 }
 
+// The file is cut to the common block; one that leaves a point a single block must not be searched for a second.
+TEST(TuneCommand, AFileOfTooFewBlocksIsRefused) {
+  const ScratchDirectory directory;
+  const CommandResult result =
+      run_command({"nvme", "--dir", directory.path(), "--size", "2560KiB", "--seconds", "0.005", "--block",
+                   "1280KiB", "--depth", "1", "--tune"});
+  EXPECT_EQ(result.exit_code, 2) << result.errors;
+  EXPECT_NE(result.errors.find("--size"), std::string::npos) << result.errors;
+  EXPECT_TRUE(directory.names().empty());
+}
+
 TEST(TuneCommand, KeepsWhatItChoseForEnginesAndDrawsEveryPoint) {
   const ScratchDirectory directory;
   const ScratchDirectory plots;
