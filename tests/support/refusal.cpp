@@ -28,13 +28,19 @@ std::vector<sock_filter> make_filter(const std::vector<Refusal>& refusals,
     load(offsetof(seccomp_data, nr));
     const bool always = refusal.argument == Refusal::kAlways;
     const bool any_descriptor = refusal.descriptor == Refusal::kAlways;
-    const auto to_the_next = static_cast<std::uint8_t>(always ? 1 : 3);
-    program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(refusal.call), 0,
-                               static_cast<std::uint8_t>(to_the_next + (any_descriptor ? 0 : 2))));
+    // A check is a load and a jump; one that fails skips the checks behind it and the answer.
+    int checks = (any_descriptor ? 0 : 1) + (refusal.command == 0 ? 0 : 1) + (always ? 0 : 1);
+    const auto skip = [&] { return static_cast<std::uint8_t>(2 * checks-- + 1); };
+    program.push_back(
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(refusal.call), 0, skip()));
     if (!any_descriptor) {
       load(offsetof(seccomp_data, args));
-      program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(refusal.descriptor), 0,
-                                 to_the_next));
+      program.push_back(
+          BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(refusal.descriptor), 0, skip()));
+    }
+    if (refusal.command != 0) {
+      load(offsetof(seccomp_data, args) + sizeof(std::uint64_t));
+      program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, refusal.command, 0, skip()));
     }
     if (!always) {
       load(offsetof(seccomp_data, args) + sizeof(std::uint64_t) * static_cast<std::size_t>(refusal.argument));

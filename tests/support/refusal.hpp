@@ -15,6 +15,7 @@ struct Refusal {
   std::uint32_t below = 0;        ///< refused when smaller; 0: not looked at
   std::uint32_t equals = 0;       ///< refused when the same; 0: not looked at
   int descriptor = kAlways;       ///< refused for this first argument alone
+  std::uint32_t command = 0;      ///< refused for this second argument alone; 0: not looked at
 };
 
 /// Puts this process under a seccomp filter; there is no way back, so only in a child.
