@@ -46,7 +46,9 @@ int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   bench::Workplace place;
   if (!bench::read_options(argc, argv, place)) return 2;
-  benchmark::AddCustomContext("drive", tools::find_block_device(place.directory).text);
+  const auto device = memory::find_drive(place.directory).device;
+  benchmark::AddCustomContext("drive",
+                              device ? tools::describe_device(*device) : "no block device of its own");
   if (const auto selected = io::open_backend({}); selected.ok()) {
     benchmark::AddCustomContext("backend", std::string(io::backend_name(selected->kind)));
     benchmark::AddCustomContext("ring", selected->backend->in_use().ring);
