@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <linux/fs.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <map>
 #include <set>
@@ -43,12 +42,10 @@ Check check_direct(const std::string& path) {
     return {name, CheckStatus::kMissing, directory.status().message(),
             "name a directory that can be written"};
   }
-  const std::string probe = fmt::format("sluice-doctor-{}", getpid());
-  auto file = io::File::open(*directory, probe, {.creation = io::Creation::kExclusive});
+  auto file = io::File::open_unnamed(*directory);
   if (!file.ok())
     return {name, CheckStatus::kMissing, file.status().message(), "make the directory writable"};
-  Status status = directory->remove(probe);
-  if (status.ok()) status = file->preallocate(kProbeBytes);
+  const Status status = file->preallocate(kProbeBytes);
   if (!status.ok()) return {name, CheckStatus::kMissing, status.message(), "free space on this drive"};
   if (!file->direct()) {
     return {name, CheckStatus::kDegraded, "buffered: " + file->fallback_reason(),

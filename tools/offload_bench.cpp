@@ -11,6 +11,7 @@
 #include "sluice/sluice.hpp"
 #include "tools/interrupt.hpp"
 #include "tools/own_stores.hpp"
+#include "tools/throughput.hpp"
 
 namespace sluice::tools {
 namespace {
@@ -22,14 +23,6 @@ constexpr std::uint16_t kGradientBits = 0x3A80;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  if (values.size() % 2 == 1) return *middle;
-  return (*middle + *std::max_element(values.begin(), middle)) / 2;
 }
 
 Status refuse(std::string_view option, std::uint64_t value, std::string_view accepted) {

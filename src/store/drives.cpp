@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "io/file.hpp"
-#include "store/random.hpp"
 
 namespace sluice::store {
 namespace {
@@ -67,10 +66,7 @@ Result<std::vector<NamesGuard>> Drives::guard() const {
 Result<std::uint32_t> Drives::grid() const {
   std::uint32_t grid_bytes = kGridMin;
   for (const io::Directory& directory : directories_) {
-    const std::string name = fmt::format(".sluice-grid-{:016x}", random_u64());
-    SLUICE_ASSIGN_OR_RETURN(io::File file,
-                            io::File::open(directory, name, {.creation = io::Creation::kExclusive}));
-    SLUICE_RETURN_IF_ERROR(directory.remove(name));
+    SLUICE_ASSIGN_OR_RETURN(io::File file, io::File::open_unnamed(directory));
     SLUICE_RETURN_IF_ERROR(file.preallocate(std::uint64_t{1} << 16));
     grid_bytes = std::max({grid_bytes, file.grid().offset_bytes, file.grid().memory_bytes});
   }
