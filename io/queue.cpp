@@ -20,8 +20,6 @@ constexpr std::uint64_t kEnd = std::numeric_limits<std::int64_t>::max();  // of 
 /// Requires: grid a power of two.
 std::uint64_t round_down(std::uint64_t value, std::uint64_t grid) { return value & ~(grid - 1); }
 
-std::size_t direction(Op op) { return op == Op::kWrite ? 1 : 0; }
-
 /// What goes away by itself. A kernel short of memory for a moment is no reason to fail days of work.
 bool transient(int error) { return error == EINTR || error == EAGAIN || error == EBUSY || error == ENOMEM; }
 
@@ -98,9 +96,7 @@ void Queue::submit(Transfer& transfer) {
   ++in_flight_;
   transfer.cutting_ = taken && (transfer.op == Op::kFlush || transfer.bytes > 0);
   if (!transfer.cutting_) return done_.push(transfer);
-  Drive& drive = drives_[transfer.drive];
-  if (transfer.op != Op::kFlush) drive.backlog_bytes[direction(transfer.op)] += transfer.bytes;
-  drive.lane.wait(transfer);
+  drives_[transfer.drive].lane.wait(transfer);
 }
 
 bool Queue::well_formed(const Transfer& transfer) const {
@@ -204,16 +200,11 @@ void Queue::cut(Drive& drive, Transfer& transfer) {
     transfer.cut_bytes_ += piece.request.bytes;
   }
   ++transfer.pieces_;
-  make_ready(piece);
+  ready_.push(piece.request);
   if (flush || transfer.cut_bytes_ == transfer.bytes) {
     transfer.cutting_ = false;
     drive.lane.leave(transfer);
   }
-}
-
-void Queue::make_ready(Piece& piece) {
-  if (piece.request.op != Op::kFlush) piece.drive->meters[direction(piece.request.op)].start(now_ns());
-  ready_.push(piece.request);
 }
 
 void Queue::send() {
@@ -246,7 +237,7 @@ void Queue::resend_due() {
     if (!piece.transfer->status.ok()) {
       end_piece(piece);
     } else if (piece.due_ns <= now_ns()) {
-      make_ready(piece);
+      ready_.push(piece.request);
     } else {
       paused_.push(piece.request);
     }
@@ -296,11 +287,9 @@ void Queue::finish(Piece& piece) {
     const bool read = request.op == Op::kRead;
     ++(read ? counters_.reads : counters_.writes);
     (read ? counters_.bytes_read : counters_.bytes_written) += bytes;
-    Drive& drive = *piece.drive;
-    ++drive.requests[direction(request.op)];
-    drive.meters[direction(request.op)].finish(now_ns(), bytes);
-    ++drive.since_control.pieces;
-    (read ? drive.since_control.bytes_read : drive.since_control.bytes_written) += bytes;
+    DepthSample& sample = piece.drive->since_control;
+    ++sample.pieces;
+    (read ? sample.bytes_read : sample.bytes_written) += bytes;
   }
   if (failed) {
     const int error = static_cast<int>(-request.result);
@@ -330,12 +319,11 @@ void Queue::moved(Piece& piece, std::uint64_t bytes) {
 
   ++counters_.short_transfers;
   if (kept > 0) {
-    piece.drive->backlog_bytes[direction(request.op)] -= kept;
     piece.tries = 0;
     request.offset += kept;
     request.bytes -= static_cast<std::uint32_t>(kept);
     request.buffer = static_cast<std::byte*>(request.buffer) + kept;
-    return transfer.status.ok() ? make_ready(piece) : end_piece(piece);
+    return transfer.status.ok() ? ready_.push(piece.request) : end_piece(piece);
   }
   if (request.op == Op::kRead) {
     const Result<std::uint64_t> size_bytes = file.size();
@@ -356,20 +344,18 @@ void Queue::retry(Piece& piece, int error) {
   }
   if (!transfer.status.ok()) return end_piece(piece);
   ++counters_.retries;
-  if (error == EINTR) return make_ready(piece);
+  if (error == EINTR) return ready_.push(piece.request);
   piece.due_ns = now_ns() + std::min(kPauseStepNs * piece.tries, kPauseMostNs);
   paused_.push(piece.request);
 }
 
 void Queue::give_up(Piece& piece, Status status) {
-  ++piece.drive->errors;
   fail(*piece.transfer, std::move(status));
   end_piece(piece);
 }
 
 void Queue::end_piece(Piece& piece) {
   Transfer& transfer = *piece.transfer;
-  piece.drive->backlog_bytes[direction(piece.request.op)] -= piece.request.bytes;
   piece.drive->lane.end(transfer.priority);
   --transfer.pieces_;
   free_.push(piece.request);
@@ -379,26 +365,9 @@ void Queue::end_piece(Piece& piece) {
 void Queue::fail(Transfer& transfer, Status status) {
   if (transfer.status.ok()) transfer.status = std::move(status);
   if (!transfer.cutting_) return;
-  Drive& drive = drives_[transfer.drive];
-  if (transfer.op != Op::kFlush)
-    drive.backlog_bytes[direction(transfer.op)] -= transfer.bytes - transfer.cut_bytes_;
   transfer.cutting_ = false;
-  drive.lane.leave(transfer);
+  drives_[transfer.drive].lane.leave(transfer);
   complete_if_finished(transfer);
-}
-
-DriveObservation Queue::observe(std::uint32_t drive) const {
-  const Drive& seen = drives_[drive];
-  const std::int64_t now_ns = backend_.now_ns();
-  return {.read_bytes_per_s = seen.meters[0].bytes_per_s(now_ns),
-          .write_bytes_per_s = seen.meters[1].bytes_per_s(now_ns),
-          .read_backlog_bytes = seen.backlog_bytes[0],
-          .write_backlog_bytes = seen.backlog_bytes[1],
-          .reads = seen.requests[0],
-          .writes = seen.requests[1],
-          .errors = seen.errors,
-          .depth = seen.lane.depth(),
-          .in_flight = seen.lane.in_flight()};
 }
 
 void Queue::complete_if_finished(Transfer& transfer) {

@@ -9,7 +9,6 @@
 #include "io/backend.hpp"
 #include "io/depth_control.hpp"
 #include "io/drive_lane.hpp"
-#include "io/drive_meter.hpp"
 #include "io/drive_settings.hpp"
 #include "io/drop_behind.hpp"
 #include "io/file.hpp"
@@ -55,7 +54,7 @@ struct QueueCounters {
 /// Threads: everything but wake() belongs to one thread at a time, the backend's: another one takes it over
 /// with backend().adopt() while nothing is in flight.
 /// Lifetime: the backend and all files outlive the queue. A backend serves one queue.
-/// Cost: no allocation after construction, but for the message of a failure; the clock is read once for a
+/// Cost: no allocation after construction, but for the message of a failure; the clock is read at most once a
 /// poll() that has something to do.
 class Queue {
  public:
@@ -103,8 +102,9 @@ class Queue {
 
   const QueueCounters& counters() const { return counters_; }
 
+  /// Requests that the drive is given at once: its setting, or what DepthControl has made of it.
   /// Requires: a drive of the options.
-  DriveObservation observe(std::uint32_t drive) const;
+  std::uint32_t depth(std::uint32_t drive) const { return drives_[drive].lane.depth(); }
   Backend& backend() const { return backend_; }
 
  private:
@@ -117,11 +117,7 @@ class Queue {
     DriveSettings settings;
     DriveLane lane;
     DepthControl control;
-    DepthSample since_control;        // gathered
-    std::array<RateMeter, 2> meters;  // reads, writes
-    std::array<std::uint64_t, 2> backlog_bytes = {};
-    std::array<std::uint64_t, 2> requests = {};  // finished
-    std::uint64_t errors = 0;
+    DepthSample since_control;  // gathered
   };
 
   bool well_formed(const Transfer& transfer) const;
@@ -129,7 +125,6 @@ class Queue {
   std::int64_t now_ns();
   void fill();
   void cut(Drive& drive, Transfer& transfer);
-  void make_ready(Piece& piece);
   void resend_due();
   void send();
   void take_finished();

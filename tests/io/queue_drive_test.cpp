@@ -136,53 +136,6 @@ TEST_F(QueueDriveTest, ADriveThatHangsKeepsNoOtherFromItsDepth) {
   }
 }
 
-TEST_F(QueueDriveTest, ObservesRatesBacklogAndCountsOfEachDrive) {
-  const File quick = open("quick"), slow = open("slow");
-  RatedBackend backend(64);
-  backend.set(quick.fd(), {.bytes_per_s = 4e9});
-  backend.set(slow.fd(), {.bytes_per_s = 1e9});
-  Queue queue(backend, {.drives = {2, {.depth = 16}}});
-  load(queue, 0, quick, Op::kRead, Priority::kDemand, 20, 200);
-  load(queue, 1, slow, Op::kWrite, Priority::kDemand, 20, 100);
-  EXPECT_EQ(queue.observe(0).read_backlog_bytes, 20u * kPiece);
-  EXPECT_EQ(queue.observe(1).write_backlog_bytes, 20u * kPiece);
-  EXPECT_EQ(queue.observe(1).in_flight, 0u);
-  queue.poll();
-  EXPECT_EQ(queue.observe(1).in_flight, 16u);
-  EXPECT_EQ(queue.observe(1).depth, 16u);
-  queue.drain();
-  const DriveObservation first = queue.observe(0), second = queue.observe(1);
-  EXPECT_NEAR(first.read_bytes_per_s, 4e9, 0.1e9);
-  EXPECT_NEAR(second.write_bytes_per_s, 1e9, 0.03e9);
-  EXPECT_EQ(first.write_bytes_per_s, 0);
-  EXPECT_EQ(first.reads, 4000u);
-  EXPECT_EQ(second.writes, 2000u);
-  for (const DriveObservation& drive : {first, second}) {
-    EXPECT_EQ(drive.read_backlog_bytes + drive.write_backlog_bytes, 0u);
-    EXPECT_EQ(drive.in_flight, 0u);
-    EXPECT_EQ(drive.errors, 0u);
-  }
-}
-
-TEST_F(QueueDriveTest, ADriveThatSlowsDownIsSeenToWithinASecond) {
-  const File file = open("data");
-  RatedBackend backend(64);
-  backend.set(file.fd(), {.bytes_per_s = 4e9});
-  Queue queue(backend, {.drives = {{.depth = 16}}});
-  load(queue, 0, file, Op::kRead, Priority::kDemand, 20, 400);
-  queue.drain();
-  backend.set(file.fd(), {.bytes_per_s = 1e9});
-  load(queue, 0, file, Op::kRead, Priority::kDemand, 20, 50);
-  queue.drain();
-  EXPECT_NEAR(queue.observe(0).read_bytes_per_s, 1e9, 0.2e9);
-  backend.set(file.fd(), {.hangs = true});
-  load(queue, 0, file, Op::kRead, Priority::kDemand, 1, 1);
-  queue.wait(backend.now_ns() + 10'000'000'000);
-  EXPECT_LT(queue.observe(0).read_bytes_per_s, 0.1e9);
-  backend.release();
-  queue.drain();
-}
-
 TEST_F(QueueDriveTest, TheClockIsReadOnceAPollAtMost) {
   const File file = open("data");
   RatedBackend backend(64);
@@ -209,7 +162,7 @@ TEST_F(QueueDriveTest, AnAdaptedDepthSettlesWhereTheDriveIsJustBusy) {
   while (queue.in_flight() > 0) {
     queue.wait();
     queue.poll();
-    depths.push_back(queue.observe(0).depth);
+    depths.push_back(queue.depth(0));
   }
   const double bytes_per_s = 30'000.0 * kPiece / static_cast<double>(backend.now_ns() - begin_ns) * 1e9;
   EXPECT_GE(bytes_per_s, 0.97 * 4e9);
@@ -228,7 +181,7 @@ TEST_F(QueueDriveTest, AFixedDepthStaysFixed) {
   while (queue.in_flight() > 0) {
     queue.wait();
     queue.poll();
-    ASSERT_EQ(queue.observe(0).depth, 64u);
+    ASSERT_EQ(queue.depth(0), 64u);
   }
 }
 

@@ -175,7 +175,6 @@ TEST_P(QueueFaultTest, NothingOfAFailedTransferIsSentAgain) {
     EXPECT_EQ(run(queue, Op::kWrite, target, memory.data(), memory.size(), 0).native(), EIO);
     EXPECT_EQ(backend_->log().size(), before + 2);
     EXPECT_EQ(queue.counters().retries, first == EAGAIN ? 1u : 0u);
-    EXPECT_EQ(queue.observe(0).write_backlog_bytes, 0u);
   }
 }
 
@@ -261,10 +260,7 @@ TEST_P(QueueFaultTest, AFailureAfterAPartWasMovedCountsThePartOnceAndFailsTheTra
     const QueueCounters& counted = queue.counters();
     EXPECT_EQ(counted.bytes_read + counted.bytes_written, transfer.done_bytes);
     EXPECT_EQ(counted.errors, 1u);
-    const DriveObservation drive = queue.observe(0);
-    EXPECT_EQ(drive.errors, 1u);
-    EXPECT_EQ(drive.read_backlog_bytes + drive.write_backlog_bytes, 0u);
-    EXPECT_EQ(drive.reads + drive.writes, 2u);
+    EXPECT_EQ(counted.reads + counted.writes, 2u);
   }
 }
 
