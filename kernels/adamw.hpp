@@ -23,6 +23,7 @@ struct AdamWFactors {
   float eps;              ///< at least FLT_MIN, so that 0 / eps is 0
   float decay;            ///< 1 - lr * weight_decay
   float step;             ///< lr / (1 - b1^t)
+  friend bool operator==(const AdamWFactors&, const AdamWFactors&) = default;
 };
 
 /// The factors of the step that makes the count `step_count`, for gradients multiplied by `gradient_factor`.

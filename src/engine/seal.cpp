@@ -221,9 +221,12 @@ Status Core::agree_on_registry() {
                                                static_cast<std::uint64_t>(spec.frozen_dtype),
                                                state_.registry.tensors()[tensor].kept};
     add(numbers.data(), sizeof numbers);
-    const auto& rule = std::get<AdamW>(spec.optimizer);
-    const std::array<double, 5> factors{rule.lr, rule.beta1, rule.beta2, rule.eps, rule.weight_decay};
-    add(factors.data(), sizeof factors);
+    const std::size_t rule = spec.optimizer.index();
+    add(&rule, sizeof rule);
+    for (const OptimizerNumber& number : kind_of(spec.optimizer).numbers) {
+      const double value = number.get(spec.optimizer);
+      add(&value, sizeof value);
+    }
   }
   for (std::uint32_t parameter = 0; parameter < state_.registry.parameters(); ++parameter) {
     const std::uint32_t tensor = *state_.registry.tensor_of({parameter});
