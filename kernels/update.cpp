@@ -21,18 +21,38 @@ static_assert(kRules.size() == std::variant_size_v<Optimizer>);
 constexpr std::size_t kPieceElements = 768;
 static_assert(kPieceElements % kGranuleElements == 0);
 
-/// The planes that a run has, without an allocation.
-class RunFormats {
+/// The planes that a run has, and how many bytes of each a piece is.
+class PiecePlanes {
  public:
-  explicit RunFormats(const Run& run) {
-    for (std::size_t plane = 0; plane < kPlaneKinds; ++plane)
-      if (run.planes[plane] != nullptr)
-        formats_[count_++] = plane_format(run.policy, static_cast<Plane>(plane));
+  explicit PiecePlanes(const Run& run) {
+    for (std::size_t kind = 0; kind < kPlaneKinds; ++kind) {
+      if (run.planes[kind] == nullptr) continue;
+      const PlaneFormat format = plane_format(run.policy, static_cast<Plane>(kind));
+      planes_[count_++] = {kind, format, format.bytes(kPieceElements)};
+    }
   }
-  std::span<const PlaneFormat> all() const { return {formats_.data(), count_}; }
+
+  void feed(PlaneHashers* hashers, const Run& piece) const {
+    if (hashers == nullptr) return;
+    for (const OfPlane& plane : all()) {
+      const bool whole = piece.elements == kPieceElements;
+      const std::uint64_t bytes = whole ? plane.piece_bytes : plane.format.bytes(piece.elements);
+      (*hashers)[plane.kind].update(piece.planes[plane.kind], bytes);
+    }
+  }
+  void advance(PlanePointers& planes) const {
+    for (const OfPlane& plane : all()) planes[plane.kind] += plane.piece_bytes;
+  }
 
  private:
-  std::array<PlaneFormat, kPlaneKinds> formats_;
+  struct OfPlane {
+    std::size_t kind;
+    PlaneFormat format;
+    std::uint64_t piece_bytes;
+  };
+  std::span<const OfPlane> all() const { return {planes_.data(), count_}; }
+
+  std::array<OfPlane, kPlaneKinds> planes_;
   std::size_t count_ = 0;
 };
 
@@ -66,18 +86,19 @@ std::uint64_t update(const Run& run, const Factors& factors, const Dither& dithe
   const auto step = kRules[factors.rule]->update;
   if (hashing.read == nullptr && hashing.written == nullptr) return step(run, factors, dither);
 
-  const RunFormats formats(run);
+  const PiecePlanes planes(run);
   const std::size_t gradient_bytes = run.gradient_plane == GradientPlane::kF32 ? 4 : 2;
+  Run piece = run;
+  Dither piece_dither = dither;
   std::uint64_t overflows = 0;
-  for (std::size_t begin = 0; begin < run.elements; begin += kPieceElements) {
-    Run piece = run;
-    piece.planes = planes_from(run.planes, formats.all(), begin);
-    piece.gradient = run.gradient + begin * gradient_bytes;
-    piece.elements = std::min(kPieceElements, run.elements - begin);
-    const Elements elements{begin, piece.elements};
-    if (hashing.read != nullptr) hash_planes(*hashing.read, formats.all(), run.planes, elements);
-    overflows += step(piece, factors, {dither.key, dither.first_element + begin});
-    if (hashing.written != nullptr) hash_planes(*hashing.written, formats.all(), run.planes, elements);
+  for (std::size_t left = run.elements; left != 0; left -= piece.elements) {
+    piece.elements = std::min(kPieceElements, left);
+    planes.feed(hashing.read, piece);
+    overflows += step(piece, factors, piece_dither);
+    planes.feed(hashing.written, piece);
+    planes.advance(piece.planes);
+    piece.gradient += kPieceElements * gradient_bytes;
+    piece_dither.first_element += kPieceElements;
   }
   return overflows;
 }
