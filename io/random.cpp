@@ -1,10 +1,10 @@
-#include "store/random.hpp"
+#include "io/random.hpp"
 
 #include <sys/random.h>
 
 #include <random>
 
-namespace sluice::store {
+namespace sluice::io {
 
 void fill_random(std::span<std::byte> target) {
   // Up to 256 bytes come whole. Source: getrandom(2). Where a sandbox forbids the call, the library has other
@@ -20,4 +20,4 @@ std::uint64_t random_u64() {
   return value;
 }
 
-}  // namespace sluice::store
+}  // namespace sluice::io

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <span>
 
-namespace sluice::store {
+namespace sluice::io {
 
 /// Fills `target` from the kernel's generator: for names that must not collide, not for values.
 void fill_random(std::span<std::byte> target);
 std::uint64_t random_u64();
 
-}  // namespace sluice::store
+}  // namespace sluice::io
