@@ -10,8 +10,8 @@
 #include "engine/probe.hpp"
 #include "sluice/sluice.hpp"
 #include "tools/interrupt.hpp"
+#include "tools/nvme/throughput.hpp"
 #include "tools/own_stores.hpp"
-#include "tools/throughput.hpp"
 
 namespace sluice::tools {
 namespace {
