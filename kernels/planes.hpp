@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -41,6 +42,9 @@ struct PlaneFormat {
   std::uint64_t bytes(std::uint64_t elements) const { return values(elements) * dtype_bytes(dtype); }
 };
 
+/// How a policy keeps a plane that it has. Requires: not kFrozen, whose weights may be of any dtype.
+PlaneFormat plane_format(Policy policy, Plane plane);
+
 /// The planes that a policy keeps, the weight first, in the order in which they lie in a record; moments (and
 /// their scales) that the optimizer does not use are left out.
 std::vector<PlaneFormat> planes_of(Policy policy, const Optimizer& optimizer, DType frozen_dtype);
@@ -52,5 +56,9 @@ inline std::byte*& at(PlanePointers& planes, Plane plane) { return planes[static
 inline std::byte* at(const PlanePointers& planes, Plane plane) {
   return planes[static_cast<std::size_t>(plane)];
 }
+
+/// The same planes from `element` on. Requires: a multiple of kGranuleElements where there are scales.
+PlanePointers planes_from(const PlanePointers& planes, std::span<const PlaneFormat> formats,
+                          std::size_t element);
 
 }  // namespace sluice::kernels

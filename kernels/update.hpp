@@ -14,10 +14,11 @@
 namespace sluice::kernels {
 
 /// The numbers of one step of one parameter for the kernel of its rule, each computed in double and rounded to
-/// float once. Which slot is which is the rule's own affair (kernels/<rule>.cpp).
+/// float once. Which number is which is the rule's own affair (kernels/<rule>.cpp).
 struct Factors {
-  static constexpr std::size_t kMost = 12;
+  static constexpr std::size_t kMost = 8;
   std::uint32_t rule = 0;  ///< index in Optimizer
+  float gradient = 1;      ///< clipping and unscaling in one
   std::array<float, kMost> numbers{};
   /// Equal factors make equal updates.
   friend bool operator==(const Factors&, const Factors&) = default;
@@ -29,21 +30,21 @@ struct Factors {
 Factors make_factors(const Optimizer& optimizer, std::uint64_t step_count, double gradient_factor);
 
 /// Keys the random bits of stochastic rounding: element i of the run takes those of (key, first_element + i), one
-/// plane other ones than another.
+/// plane other ones than another. Which bits: kernels/dither-inl.hpp.
 struct Dither {
   std::uint64_t key = 0;
   std::uint64_t first_element = 0;  ///< of the whole parameter
 };
 
-/// The key of one parameter's step. Source of the bits: see update.cpp; they are part of the format.
+/// The key of one parameter's step: XXH3-64 over seed, XXH3-64 of the name and step count, 8 bytes each.
 std::uint64_t dither_key(std::uint64_t seed, std::string_view parameter, std::uint64_t step_count);
 
 /// Element type of the gradient plane that an update reads.
 enum class GradientPlane : std::uint8_t { kF32, kBF16 };
 
 /// A run of one parameter's elements: `elements` from the first that the pointers point at.
-/// Requires: planes_of(policy, optimizer)'s planes are there, aligned to their values, none overlapping; the first
-/// element starts a granule where the policy has scales.
+/// Requires: not a frozen one; planes_of(policy, optimizer)'s planes are there, aligned to their values, none
+/// overlapping; the first element starts a granule where the policy has scales.
 struct Run {
   Policy policy = Policy::kBf16Split;
   PlanePointers planes{};
@@ -63,13 +64,17 @@ struct Hashing {
   PlaneHashers* written = nullptr;
 };
 
-/// Feeds `elements` elements' bytes of the planes to the hashers, for what no update passes over.
-void hash_planes(PlaneHashers& hashers, std::span<const PlaneFormat> formats, const PlanePointers& planes,
-                 std::size_t elements);
+/// Elements [first, first + count) of planes.
+struct Elements {
+  std::size_t first = 0;
+  std::size_t count = 0;
+};
 
-/// The same planes from `element` on. Requires: a multiple of 256 where there are scales.
-PlanePointers planes_from(const PlanePointers& planes, std::span<const PlaneFormat> formats,
-                          std::size_t element);
+/// Feeds the bytes of elements to the hashers, for what no update passes over; of a scale plane those of the granules
+/// that start among them. So are the elements of a parameter, its last granule maybe part, and then the gap to the
+/// next granule fed each value once.
+void hash_planes(PlaneHashers& hashers, std::span<const PlaneFormat> formats, const PlanePointers& planes,
+                 const Elements& elements);
 
 /// Updates a run in place by the factors' rule, in one pass over memory: gradient up-conversion, factor, update,
 /// rounding of the weight, hashes. The rule works on fp32 values of all planes:

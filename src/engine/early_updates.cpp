@@ -40,7 +40,7 @@ void EarlyUpdates::closed(std::uint32_t tensor, std::uint32_t count) {
 
 void EarlyUpdates::complete(std::uint32_t tensor, std::uint32_t count) {
   complete_[tensor] = true;
-  if (count > 0) factors_[tensor] = factors_of(state_, tensor, gradient_factor_);
+  if (count > 0) factors_[tensor] = make_factors(state_, tensor, gradient_factor_);
   for (const store::Piece& piece : state_.layout.pieces_of(tensor)) {
     Early& early = chunks_[piece.chunk];
     if (!early.open || --early.missing > 0) continue;
@@ -73,7 +73,7 @@ void EarlyUpdates::reopen(std::uint32_t tensor, std::function<void()> then) {
 void EarlyUpdates::renumbered(std::uint32_t group) {
   for (std::uint32_t tensor = 0; tensor < factors_.size(); ++tensor)
     if (factors_[tensor] && state_.registry.tensors()[tensor].group == group &&
-        factors_[tensor] != factors_of(state_, tensor, gradient_factor_))
+        factors_[tensor] != make_factors(state_, tensor, gradient_factor_))
       return stop();
 }
 

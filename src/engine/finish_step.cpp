@@ -180,7 +180,7 @@ Status Core::update_state(const Decision& decision) {
 StepFactors Core::make_step_factors(double gradient_factor) const {
   StepFactors factors(contributions_.size());
   for (std::uint32_t tensor = 0; tensor < factors.size(); ++tensor)
-    if (contributions_[tensor].any()) factors[tensor] = factors_of(state_, tensor, gradient_factor);
+    if (contributions_[tensor].any()) factors[tensor] = make_factors(state_, tensor, gradient_factor);
   return factors;
 }
 

@@ -159,9 +159,4 @@ void RecordUpdates::give_back(const NextRecord& written) {
     state_.store->release_slot(written.chunk, written.slot);
 }
 
-StepFactors::value_type factors_of(const State& state, std::uint32_t tensor, double gradient_factor) {
-  return make_factors(state.registry.group_of(tensor).options.optimizer,
-                      state.registry.tensors()[tensor].step_count + 1, gradient_factor);
-}
-
 }  // namespace sluice::engine

@@ -110,7 +110,4 @@ class RecordUpdates {
   std::deque<Job> jobs_;  // stable addresses; as many as were ever under way at once
 };
 
-/// The numbers of a tensor's next update, with gradients multiplied by `gradient_factor`.
-StepFactors::value_type factors_of(const State& state, std::uint32_t tensor, double gradient_factor);
-
 }  // namespace sluice::engine
