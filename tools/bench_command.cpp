@@ -29,6 +29,11 @@ constexpr double kExplains = 0.8;
 
 std::string bottleneck(const OffloadBenchReport& report) {
   const OffloadStep& median = report.median;
+  const OffloadOverlap& overlap = report.overlap;
+  if (report.stats.early_updates > 0 && overlap.ratio * kExplains <= 1) {
+    return overlap.backward_s > overlap.fetch_s + report.io_limit_s ? "the simulated arithmetic of backward"
+                                                                    : "the drives, in backward and the step";
+  }
   if (median.stall_s > median.step_s)
     return "waiting for weights and for room for gradients in forward and backward";
   if (median.step_s > 0 && report.efficiency >= kExplains) {
@@ -73,6 +78,9 @@ std::string report_text(const BenchOptions& options, const OffloadBenchReport& r
   text += fmt::format("bottleneck: {}\n", bottleneck(report));
   text += fmt::format("{}, {}, updates during backward {}\n", policy_name(options.bench.policy),
                       optimizer_text(options.bench.optimizer), options.bench.overlap ? "on" : "off");
+  text += early_text(stats);
+  if (stats.early_updates > 0)
+    text += "the efficiency is that of what was left to the step: --overlap off leaves it all\n";
   text += use_text(stats);
   return text;
 }
@@ -149,6 +157,7 @@ Result<nlohmann::ordered_json> run(BenchOptions& options) {
       {"reserved_bytes", stats.host_reserved_bytes + stats.device_reserved_bytes},
       {"trainer_bytes", result->trainer_bytes},
       {"state_bytes", stats.state_bytes}};
+  add_early(json, stats);
   add_use(json, stats);
   return json;
 }

@@ -110,7 +110,7 @@ std::string setting_text(const TrainOptions& options, const TrainReport& report)
   return fmt::format("{}, {}, {} schedule, updates during backward {}\n", policy_name(options.policy),
                      optimizer_text(options.optimizer), trainer::decline_name(options.decline),
                      options.overlap ? "on" : "off") +
-         scale_text(report) + use_text(report.stats) +
+         scale_text(report) + early_text(report.stats) + use_text(report.stats) +
          fmt::format("{} threads compute\n", report.gemm_threads);
 }
 
@@ -233,6 +233,7 @@ nlohmann::ordered_json to_json(const TrainOptions& train, const TrainReport& rep
                  {"gemm_threads", report.gemm_threads}}},
                {"skipped_steps", stats.skipped_steps},
                {"loss_scale", report.loss_scale}});
+  add_early(json, stats);
   add_use(json, stats);
   return json;
 }

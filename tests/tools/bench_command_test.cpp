@@ -85,6 +85,8 @@ TEST(Bench, OverlapIsHeldAgainstTheSlowerOfArithmeticAndDrives) {
       const nlohmann::json report = result.json();
       const auto number = [&](const char* field) { return report.at(field).get<double>(); };
       EXPECT_EQ(report.at("overlap"), overlap);
+      EXPECT_EQ(report.at("early_updates").get<std::uint64_t>() > 0, overlap == std::string("on"));
+      EXPECT_EQ(report.at("redone_updates"), 0);
       // 4 operations a parameter and token.
       const double speed = std::stod(tflops) * 1e12;
       EXPECT_NEAR(number("backward_compute_s"), speed > 0 ? 4 * 1048576.0 * 512 / speed : 0, 1e-9);
