@@ -8,6 +8,7 @@
 
 #include <hwy/highway.h>
 
+#include <cfloat>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -45,6 +46,18 @@ struct F32Format {
   using Element = float;
   static HWY_INLINE Floats load(const float* source) { return hn::LoadU(F32(), source); }
   static HWY_INLINE void store(float* target, Floats x) { hn::StoreU(x, F32(), target); }
+};
+
+/// As a moment is stored: nothing denormal, and every NaN the same.
+HWY_INLINE Floats settled(Floats moment) {
+  const auto tiny = hn::Lt(hn::Abs(moment), hn::Set(F32(), FLT_MIN));
+  const Words kept = nan_or(moment, word(0x7FC00000), bits_of(moment));
+  return hn::IfThenZeroElse(tiny, floats_of(kept));
+}
+
+struct SettledFormat {
+  using Element = float;
+  static HWY_INLINE void store(float* target, Floats x) { F32Format::store(target, settled(x)); }
 };
 
 struct Bf16Format {

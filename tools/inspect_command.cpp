@@ -25,10 +25,6 @@ constexpr const char* kWearNote =
     "with "
     "smartctl -a";
 
-std::string_view optimizer_name(const Optimizer& optimizer) {
-  return std::holds_alternative<AdamW>(optimizer) ? "adamw" : "unknown";
-}
-
 std::string_view kind_of(const StoreView& view) {
   const store::ExistingRank* made = view.made();
   if (made == nullptr) return "cut short";
@@ -130,7 +126,7 @@ Json parameters_json(const StoreView& view) {
                     {"planes", planes},
                     {"bytes", spec.elements * element_bytes},
                     {"group", spec.group},
-                    {"optimizer", stepped ? Json(optimizer_name(spec.optimizer)) : Json(nullptr)},
+                    {"optimizer", stepped ? Json(sluice::kind_of(spec.optimizer).name) : Json(nullptr)},
                     {"step_count", made->commits.empty() ? Json(nullptr)
                                                          : Json(made->commits.back().record.step_counts[i])},
                     {"aliases", std::move(aliases)}});

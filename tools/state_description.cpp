@@ -1,6 +1,5 @@
 #include "tools/state_description.hpp"
 
-#include <array>
 #include <filesystem>
 #include <optional>
 
@@ -17,8 +16,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kKey = "sluice.state";
 constexpr std::uint64_t kVersion = 1;
-constexpr std::array kPolicies = {Policy::kBf16Split, Policy::kFp32, Policy::kFrozen};
-constexpr const char* kAdamW = "adamw";
 constexpr const char* kFp32 = "fp32";
 constexpr const char* kBf16Once = "bf16_once";
 
@@ -39,9 +36,10 @@ Status check_names(const StateDescription& description) {
 }
 
 Json to_json(const Optimizer& optimizer) {
-  const AdamW& numbers = std::get<AdamW>(optimizer);
-  return {{"kind", kAdamW},         {"lr", numbers.lr},   {"beta1", numbers.beta1},
-          {"beta2", numbers.beta2}, {"eps", numbers.eps}, {"weight_decay", numbers.weight_decay}};
+  const OptimizerKind& kind = kind_of(optimizer);
+  Json json = {{"kind", kind.name}};
+  for (const OptimizerNumber& number : kind.numbers) json[std::string(number.name)] = number.get(optimizer);
+  return json;
 }
 
 // The following end in the exceptions of nlohmann::json, or in this one, which decode_description() turns into a
@@ -51,22 +49,20 @@ struct Wrong {
 };
 
 Optimizer to_optimizer(const Json& json) {
-  if (json.at("kind").get<std::string>() != kAdamW)
-    throw Wrong{fmt::format("optimizer '{}'; accepted: {}", json.at("kind").get<std::string>(), kAdamW)};
-  const Optimizer optimizer = AdamW{.lr = json.at("lr").get<double>(),
-                                    .beta1 = json.at("beta1").get<double>(),
-                                    .beta2 = json.at("beta2").get<double>(),
-                                    .eps = json.at("eps").get<double>(),
-                                    .weight_decay = json.at("weight_decay").get<double>()};
+  const auto name = json.at("kind").get<std::string>();
+  const OptimizerKind* kind = find_optimizer_kind(name);
+  if (kind == nullptr) throw Wrong{fmt::format("optimizer '{}'", name)};
+  Optimizer optimizer = kind->defaults;
+  for (const OptimizerNumber& number : kind->numbers)
+    number.set(optimizer, json.at(std::string(number.name)).get<double>());
   if (const Status valid = validate(optimizer); !valid.ok()) throw Wrong{valid.message()};
   return optimizer;
 }
 
 Policy to_policy(const std::string& name) {
-  for (const Policy policy : kPolicies) {
-    if (policy_name(policy) == name) return policy;
-  }
-  throw Wrong{fmt::format("policy '{}'", name)};
+  const std::optional<Policy> policy = find_policy(name);
+  if (!policy) throw Wrong{fmt::format("policy '{}'", name)};
+  return *policy;
 }
 
 DType to_dtype(const std::string& name) {

@@ -5,10 +5,9 @@
 #include <vector>
 
 #include "arena.hpp"
-#include "kernels/adamw.hpp"
 #include "kernels/constants.hpp"
 #include "kernels/convert.hpp"
-#include "kernels/tile_hash.hpp"
+#include "kernels/update.hpp"
 #include "same_bytes.hpp"
 #include "side_by_side.hpp"
 #include "workplace.hpp"
@@ -16,7 +15,7 @@
 namespace sluice::bench {
 namespace {
 
-using kernels::AdamWFactors;
+using kernels::Factors;
 using kernels::GradientPlane;
 using kernels::kTileElements;
 
@@ -38,35 +37,26 @@ const char* hashing_name(Hashing hashing) {
 /// A chunk's planes side by side: 12 bytes an element of state, then the gradient.
 struct Bf16SplitPolicy {
   static constexpr const char* kName = "bf16_split";
-  using Hashers = kernels::Bf16SplitHashers;
-  static kernels::Bf16SplitPlanes planes(std::uint8_t* chunk, std::size_t chunk_elements, std::size_t first) {
-    return {reinterpret_cast<std::uint16_t*>(chunk) + first,
-            reinterpret_cast<std::int16_t*>(chunk + 2 * chunk_elements) + first,
-            reinterpret_cast<float*>(chunk + 4 * chunk_elements) + first,
-            reinterpret_cast<float*>(chunk + 8 * chunk_elements) + first};
-  }
-  static void update(const kernels::Bf16SplitPlanes& planes, const void* gradient, GradientPlane type,
-                     std::size_t elements, const AdamWFactors& factors,
-                     const kernels::Bf16SplitHashing& hashing) {
-    benchmark::DoNotOptimize(kernels::adamw_bf16_split(planes, gradient, type, elements, factors, hashing));
-  }
+  static constexpr Policy kPolicy = Policy::kBf16Split;
   static constexpr auto same_bytes = &same_bytes_bf16_split;
 };
 
 struct Fp32Policy {
   static constexpr const char* kName = "fp32";
-  using Hashers = kernels::Fp32Hashers;
-  static kernels::Fp32Planes planes(std::uint8_t* chunk, std::size_t chunk_elements, std::size_t first) {
-    return {reinterpret_cast<float*>(chunk) + first,
-            reinterpret_cast<float*>(chunk + 4 * chunk_elements) + first,
-            reinterpret_cast<float*>(chunk + 8 * chunk_elements) + first};
-  }
-  static void update(const kernels::Fp32Planes& planes, const void* gradient, GradientPlane type,
-                     std::size_t elements, const AdamWFactors& factors, const kernels::Fp32Hashing& hashing) {
-    kernels::adamw_fp32(planes, gradient, type, elements, factors, hashing);
-  }
+  static constexpr Policy kPolicy = Policy::kFp32;
   static constexpr auto same_bytes = &same_bytes_fp32;
 };
+
+template <class Policy>
+kernels::PlanePointers planes_at(std::uint8_t* chunk, std::size_t chunk_elements, std::size_t first) {
+  kernels::PlanePointers planes{};
+  auto* plane = reinterpret_cast<std::byte*>(chunk);
+  for (const kernels::PlaneFormat& format : kernels::planes_of(Policy::kPolicy, AdamW{}, DType::kF32)) {
+    kernels::at(planes, format.plane) = plane + format.bytes(first);
+    plane += format.bytes(chunk_elements);
+  }
+  return planes;
+}
 
 constexpr std::size_t kStateBytes = 12;
 
@@ -95,15 +85,20 @@ void fill(const Layout& layout, GradientPlane type) {
     weight[i] = 3.0f * gradient[i] + 0.1f;
   }
   for (std::size_t c = 0; c < layout.chunks; ++c) {
-    const auto planes = Policy::planes(layout.chunk(c), layout.chunk_elements, 0);
+    const auto planes = planes_at<Policy>(layout.chunk(c), layout.chunk_elements, 0);
+    std::byte* weights = at(planes, kernels::Plane::kWeight);
     if constexpr (std::is_same_v<Policy, Bf16SplitPolicy>) {
-      kernels::split_bf16(planes.weight, planes.residual, weight.data(), weight.size());
+      kernels::split_bf16(reinterpret_cast<std::uint16_t*>(weights),
+                          reinterpret_cast<std::int16_t*>(at(planes, kernels::Plane::kResidual)),
+                          weight.data(), weight.size());
     } else {
-      std::memcpy(planes.weight, weight.data(), weight.size() * sizeof(float));
+      std::memcpy(weights, weight.data(), weight.size() * sizeof(float));
     }
+    auto* moment1 = reinterpret_cast<float*>(at(planes, kernels::Plane::kMoment1));
+    auto* moment2 = reinterpret_cast<float*>(at(planes, kernels::Plane::kMoment2));
     for (std::size_t i = 0; i < gradient.size(); ++i) {
-      planes.moment1[i] = 0.5f * gradient[i];
-      planes.moment2[i] = gradient[i] * gradient[i];
+      moment1[i] = 0.5f * gradient[i];
+      moment2[i] = gradient[i] * gradient[i];
     }
     if (type == GradientPlane::kF32) {
       std::memcpy(layout.gradient(c, 0), gradient.data(), gradient.size() * sizeof(float));
@@ -115,19 +110,23 @@ void fill(const Layout& layout, GradientPlane type) {
 }
 
 /// Updates one tile and takes its checksums.
-template <class Policy, class Planes>
-void update_tile(const Planes& planes, const void* gradient, GradientPlane type, const AdamWFactors& factors,
-                 Hashing hashing) {
-  if (hashing == Hashing::kPlain) return Policy::update(planes, gradient, type, kTileElements, factors, {});
-  typename Policy::Hashers read, written;
-  Policy::update(planes, gradient, type, kTileElements, factors,
-                 {.read = hashing == Hashing::kVerified ? &read : nullptr, .written = &written});
-  for (const typename Policy::Hashers* hashers : {&read, &written}) {
-    benchmark::DoNotOptimize(hashers->weight.digest() ^ hashers->moment1.digest() ^
-                             hashers->moment2.digest());
-    if constexpr (std::is_same_v<Policy, Bf16SplitPolicy>)
-      benchmark::DoNotOptimize(hashers->residual.digest());
+template <class Policy>
+void update_tile(const kernels::PlanePointers& planes, const void* gradient, GradientPlane type,
+                 const Factors& factors, Hashing hashing) {
+  const kernels::Run run{.policy = Policy::kPolicy,
+                         .planes = planes,
+                         .gradient = static_cast<const std::byte*>(gradient),
+                         .gradient_plane = type,
+                         .elements = kTileElements};
+  if (hashing == Hashing::kPlain) {
+    benchmark::DoNotOptimize(kernels::update(run, factors));
+    return;
   }
+  kernels::PlaneHashers read, written;
+  benchmark::DoNotOptimize(kernels::update(
+      run, factors, {}, {.read = hashing == Hashing::kVerified ? &read : nullptr, .written = &written}));
+  for (const kernels::PlaneHashers* hashers : {&read, &written})
+    for (const kernels::Hasher& hasher : *hashers) benchmark::DoNotOptimize(hasher.digest());
 }
 
 template <class Policy>
@@ -142,14 +141,14 @@ void adamw(benchmark::State& state, GradientPlane type, Place place, Hashing has
                : arena.bytes() / (chunk_elements * (kStateBytes + gradient_bytes)) / threads * threads;
   const Layout layout{arena.data(), chunks, chunk_elements, gradient_bytes, in_cache ? std::size_t{2000} : 1};
   fill<Policy>(layout, type);
-  const AdamWFactors factors = kernels::adamw_factors({.lr = 1e-6}, 1000, 1.0);
+  const Factors factors = kernels::make_factors(AdamW{.lr = 1e-6}, 1000, 1.0);
 
   // Both sides go tile by tile over a thread's chunks.
   const auto over_tiles = [&](std::size_t thread, const auto& visit) {
     for (std::size_t pass = 0; pass < layout.passes; ++pass) {
       for (std::size_t c = thread * chunks / threads; c < (thread + 1) * chunks / threads; ++c) {
         for (std::size_t first = 0; first < chunk_elements; first += kTileElements) {
-          visit(Policy::planes(layout.chunk(c), chunk_elements, first), layout.gradient(c, first));
+          visit(planes_at<Policy>(layout.chunk(c), chunk_elements, first), layout.gradient(c, first));
         }
       }
     }

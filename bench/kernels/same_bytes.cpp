@@ -45,27 +45,27 @@ struct Streams {
 };
 
 template <std::size_t kGradientBytes>
-void bf16_split(const kernels::Bf16SplitPlanes& planes, const void* gradient, std::size_t blocks,
+void bf16_split(const kernels::PlanePointers& planes, const void* gradient, std::size_t blocks,
                 std::uint64_t ones, std::uint64_t* sink) {
   Streams streams{hn::Set(Bytes(), ones), hn::Zero(Bytes())};
   for (std::size_t block = 0; block < blocks; ++block) {
-    streams.rewrite<kBlock * 2>(planes.weight, block);
-    streams.rewrite<kBlock * 2>(planes.residual, block);
-    streams.rewrite<kBlock * 4>(planes.moment1, block);
-    streams.rewrite<kBlock * 4>(planes.moment2, block);
+    streams.rewrite<kBlock * 2>(kernels::at(planes, kernels::Plane::kWeight), block);
+    streams.rewrite<kBlock * 2>(kernels::at(planes, kernels::Plane::kResidual), block);
+    streams.rewrite<kBlock * 4>(kernels::at(planes, kernels::Plane::kMoment1), block);
+    streams.rewrite<kBlock * 4>(kernels::at(planes, kernels::Plane::kMoment2), block);
     streams.read<kBlock * kGradientBytes>(gradient, block);
   }
   *sink = hn::GetLane(hn::SumOfLanes(Bytes(), streams.sink));
 }
 
 template <std::size_t kGradientBytes>
-void fp32(const kernels::Fp32Planes& planes, const void* gradient, std::size_t blocks, std::uint64_t ones,
+void fp32(const kernels::PlanePointers& planes, const void* gradient, std::size_t blocks, std::uint64_t ones,
           std::uint64_t* sink) {
   Streams streams{hn::Set(Bytes(), ones), hn::Zero(Bytes())};
   for (std::size_t block = 0; block < blocks; ++block) {
-    streams.rewrite<kBlock * 4>(planes.weight, block);
-    streams.rewrite<kBlock * 4>(planes.moment1, block);
-    streams.rewrite<kBlock * 4>(planes.moment2, block);
+    streams.rewrite<kBlock * 4>(kernels::at(planes, kernels::Plane::kWeight), block);
+    streams.rewrite<kBlock * 4>(kernels::at(planes, kernels::Plane::kMoment1), block);
+    streams.rewrite<kBlock * 4>(kernels::at(planes, kernels::Plane::kMoment2), block);
     streams.read<kBlock * kGradientBytes>(gradient, block);
   }
   *sink = hn::GetLane(hn::SumOfLanes(Bytes(), streams.sink));
@@ -91,14 +91,13 @@ void add(void* target, const void* source, std::size_t blocks, std::uint64_t one
   *sink = hn::GetLane(hn::SumOfLanes(Bytes(), streams.sink));
 }
 
-void Bf16Split(const kernels::Bf16SplitPlanes& planes, const void* gradient,
-               std::size_t gradient_element_bytes, std::size_t elements, std::uint64_t ones,
-               std::uint64_t* sink) {
+void Bf16Split(const kernels::PlanePointers& planes, const void* gradient, std::size_t gradient_element_bytes,
+               std::size_t elements, std::uint64_t ones, std::uint64_t* sink) {
   (gradient_element_bytes == 4 ? bf16_split<4> : bf16_split<2>)(planes, gradient, elements / kBlock, ones,
                                                                 sink);
 }
 
-void Fp32(const kernels::Fp32Planes& planes, const void* gradient, std::size_t gradient_element_bytes,
+void Fp32(const kernels::PlanePointers& planes, const void* gradient, std::size_t gradient_element_bytes,
           std::size_t elements, std::uint64_t ones, std::uint64_t* sink) {
   (gradient_element_bytes == 4 ? fp32<4> : fp32<2>)(planes, gradient, elements / kBlock, ones, sink);
 }
@@ -143,14 +142,14 @@ std::uint64_t hidden_ones() {
 
 }  // namespace
 
-void same_bytes_bf16_split(const kernels::Bf16SplitPlanes& planes, const void* gradient,
+void same_bytes_bf16_split(const kernels::PlanePointers& planes, const void* gradient,
                            std::size_t gradient_element_bytes, std::size_t elements) {
   std::uint64_t sink = 0;
   HWY_DYNAMIC_DISPATCH(Bf16Split)(planes, gradient, gradient_element_bytes, elements, hidden_ones(), &sink);
   benchmark::DoNotOptimize(sink);
 }
 
-void same_bytes_fp32(const kernels::Fp32Planes& planes, const void* gradient,
+void same_bytes_fp32(const kernels::PlanePointers& planes, const void* gradient,
                      std::size_t gradient_element_bytes, std::size_t elements) {
   std::uint64_t sink = 0;
   HWY_DYNAMIC_DISPATCH(Fp32)(planes, gradient, gradient_element_bytes, elements, hidden_ones(), &sink);

@@ -2,15 +2,15 @@
 
 #include <cstddef>
 
-#include "kernels/adamw.hpp"
+#include "kernels/update.hpp"
 
 namespace sluice::bench {
 
 /// Loops that read and write exactly the bytes of a kernel, on the same target, with the least computing that
 /// a compiler cannot remove: what is written is what was read. Element counts are multiples of 64.
-void same_bytes_bf16_split(const kernels::Bf16SplitPlanes& planes, const void* gradient,
+void same_bytes_bf16_split(const kernels::PlanePointers& planes, const void* gradient,
                            std::size_t gradient_element_bytes, std::size_t elements);
-void same_bytes_fp32(const kernels::Fp32Planes& planes, const void* gradient,
+void same_bytes_fp32(const kernels::PlanePointers& planes, const void* gradient,
                      std::size_t gradient_element_bytes, std::size_t elements);
 
 /// Reads source, writes target, or also reads target before.

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string_view>
 
 #include "sluice/export.hpp"
@@ -51,13 +53,22 @@ SLUICE_API std::uint32_t dtype_bytes(DType dtype);
 /// "BF16", "F32" …
 SLUICE_API std::string_view dtype_name(DType dtype);
 
-/// What is kept for each element of a group's parameters.
+/// What is kept for each element of a group's parameters, in bytes on NVMe where the optimizer has both moments. Stores
+/// keep these numbers: new ones are appended.
 enum class Policy : std::uint8_t {
-  kBf16Split,  ///< bf16 weight and a 16-bit residual (together the fp32 master, losslessly), fp32 moments: 12 bytes
-  kFp32,    ///< fp32 weight and moments: 12 bytes
-  kFrozen,  ///< a weight of GroupOptions::frozen_dtype, no optimizer state
+  kBf16Split,  ///< bf16 weight and a 16-bit residual (together the fp32 master, losslessly), fp32 moments: 12
+  kFp32,       ///< fp32 weight and moments: 12
+  kFrozen,     ///< a weight of GroupOptions::frozen_dtype, no optimizer state
+  kFp16Master,   ///< fp16 weight, fp32 master and moments: 14; for training with a loss scale
+  kBf16Moments,  ///< as kBf16Split, but bf16 moments, rounded stochastically: 8
+  kMoments8,  ///< as kBf16Split, but 8-bit moments with an fp32 scale each for every 256 elements: 6 and 1/32
 };
+/// All of them, in the order in which they are told to people.
+SLUICE_API std::span<const Policy> policies();
+/// "bf16_split", "fp32", "fp16_master", "bf16_moments", "moments8", "frozen".
 SLUICE_API std::string_view policy_name(Policy policy);
+/// None for a name that no policy has.
+SLUICE_API std::optional<Policy> find_policy(std::string_view name);
 
 /// How a group's gradients are kept until the step; chosen by the trainer, never by the budget.
 enum class GradientStorage : std::uint8_t {

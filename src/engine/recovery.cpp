@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <string>
 
 namespace sluice::engine {
@@ -15,22 +14,19 @@ const store::GroupSettings* find_group(const std::vector<store::GroupSettings>& 
   return found == groups.end() ? nullptr : &*found;
 }
 
-/// The numbers of two optimizers of one kind that differ, each with both values.
-void compare_numbers(const AdamW& now, const AdamW& stored, const std::string& group,
-                     std::vector<std::string>& differences) {
-  struct Number {
-    const char* name;
-    double AdamW::*value;
-  };
-  constexpr std::array<Number, 5> kNumbers{{{"lr", &AdamW::lr},
-                                            {"beta1", &AdamW::beta1},
-                                            {"beta2", &AdamW::beta2},
-                                            {"eps", &AdamW::eps},
-                                            {"weight_decay", &AdamW::weight_decay}}};
-  for (const Number& number : kNumbers)
-    if (now.*number.value != stored.*number.value)
+/// Two optimizers of different kinds, or the numbers in which they differ, each with both values.
+void compare_optimizers(const Optimizer& now, const Optimizer& stored, const std::string& group,
+                        std::vector<std::string>& differences) {
+  const OptimizerKind& kind = kind_of(now);
+  if (now.index() != stored.index()) {
+    differences.push_back(
+        fmt::format("group '{}': optimizer {}, committed with {}", group, kind.name, kind_of(stored).name));
+    return;
+  }
+  for (const OptimizerNumber& number : kind.numbers)
+    if (number.get(now) != number.get(stored))
       differences.push_back(fmt::format("group '{}': {} = {}, committed with {}", group, number.name,
-                                        now.*number.value, stored.*number.value));
+                                        number.get(now), number.get(stored)));
 }
 
 }  // namespace
@@ -53,8 +49,7 @@ void compare_settings(const Registry& registry, std::uint64_t seed,
     if (stored == nullptr)
       differences.push_back(fmt::format("group '{}' was not committed", name));
     else
-      compare_numbers(std::get<AdamW>(group.options.optimizer), std::get<AdamW>(stored->optimizer), name,
-                      differences);
+      compare_optimizers(group.options.optimizer, stored->optimizer, name, differences);
   }
 }
 

@@ -44,8 +44,11 @@ Result<GroupId> Registry::add_group(GroupOptions options,
   if (options.name.size() > store::kNameBytesMax)
     return Status(Code::kInvalidArgument, fmt::format("group name of {} bytes, accepted: up to {}",
                                                       options.name.size(), store::kNameBytesMax));
-  if (options.policy != Policy::kFrozen)
-    SLUICE_RETURN_IF_ERROR(validate(options.optimizer).with_context("group '" + options.name + "'"));
+  if (options.policy != Policy::kFrozen) {
+    const std::string group = "group '" + options.name + "'";
+    SLUICE_RETURN_IF_ERROR(validate(options.optimizer).with_context(group));
+    SLUICE_RETURN_IF_ERROR(validate(options.policy, options.optimizer).with_context(group));
+  }
   if (!options.communicator) options.communicator = engine_communicator;
   Group group{std::move(options), 0, 1};
   group.rank = group.options.communicator->rank();

@@ -5,21 +5,23 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <span>
-#include <variant>
 #include <vector>
 
 #include "engine/compute.hpp"
 #include "engine/state.hpp"
-#include "kernels/adamw.hpp"
+#include "kernels/update.hpp"
 
 namespace sluice::engine {
 
-/// The finished numbers of one step of one tensor.
-using Factors = std::variant<kernels::AdamWFactors>;
+/// The finished numbers of one step of one tensor. Equal ones make equal updates of equal state.
+struct Factors {
+  kernels::Factors rule;
+  std::uint64_t dither_key = 0;  ///< of the random bits that moments are rounded with
+  friend bool operator==(const Factors&, const Factors&) = default;
+};
 
-/// Those of the step that makes the count `step_count`; gradients are multiplied by `gradient_factor`.
-Factors make_factors(const Optimizer& optimizer, std::uint64_t step_count, double gradient_factor);
+/// Those of the next step of `tensor`; gradients are multiplied by `gradient_factor`.
+Factors make_factors(const State& state, std::uint32_t tensor, double gradient_factor);
 
 /// What one step does to which tensor: no factors, no change.
 /// Shape: by tensor.

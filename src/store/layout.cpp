@@ -41,7 +41,7 @@ RecordLayout record_of(const std::vector<PlaneFormat>& planes, std::uint64_t ele
   RecordLayout record;
   for (const PlaneFormat& plane : planes) {
     record.plane_offsets.push_back(record.bytes);
-    record.bytes += align_up(elements * dtype_bytes(plane.dtype), grid_bytes);
+    record.bytes += align_up(plane.bytes(elements), grid_bytes);
   }
   return record;
 }
@@ -66,37 +66,6 @@ Status check(const LayoutOptions& options) {
       options.grid_bytes > (1u << 20)) {
     return Status(Code::kInvalidArgument,
                   fmt::format("grid_bytes = {}: not a power of two from 512 to 1048576", options.grid_bytes));
-  }
-  return {};
-}
-
-std::string_view plane_name(Plane plane) {
-  switch (plane) {
-    case Plane::kWeight:
-      return "weight";
-    case Plane::kResidual:
-      return "residual";
-    case Plane::kMoment1:
-      return "moment1";
-    case Plane::kMoment2:
-      return "moment2";
-  }
-  return "?";
-}
-
-std::vector<PlaneFormat> planes_of(Policy policy, const Optimizer& optimizer, DType frozen_dtype) {
-  static_assert(std::variant_size_v<Optimizer> == 1, "AdamW alone: every stepped policy keeps both moments");
-  (void)optimizer;
-  switch (policy) {
-    case Policy::kBf16Split:
-      return {{Plane::kWeight, DType::kBF16},
-              {Plane::kResidual, DType::kI16},
-              {Plane::kMoment1, DType::kF32},
-              {Plane::kMoment2, DType::kF32}};
-    case Policy::kFp32:
-      return {{Plane::kWeight, DType::kF32}, {Plane::kMoment1, DType::kF32}, {Plane::kMoment2, DType::kF32}};
-    case Policy::kFrozen:
-      return {{Plane::kWeight, frozen_dtype}};
   }
   return {};
 }

@@ -5,9 +5,9 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "kernels/planes.hpp"
 #include "sluice/optimizer.hpp"
 #include "sluice/status.hpp"
 #include "sluice/types.hpp"
@@ -17,23 +17,14 @@ namespace sluice::store {
 /// Elements of one parameter that no boundary of a shard or a chunk divides, counted from its element 0.
 inline constexpr std::uint32_t kGranule = 256;
 
-/// The planes of a record in the order in which they lie in it. The gradient is a plane beside the record.
-enum class Plane : std::uint8_t { kWeight, kResidual, kMoment1, kMoment2 };
+/// Of a record, in the order in which they lie in it. The gradient is a plane beside the record.
+using kernels::Plane;
+using kernels::plane_name;
+using kernels::PlaneFormat;
+using kernels::planes_of;
 
-/// "weight", "residual", "moment1", "moment2".
-std::string_view plane_name(Plane plane);
-
-/// The most planes that a record has.
-inline constexpr std::size_t kMaxPlanes = 4;
-
-struct PlaneFormat {
-  Plane plane = Plane::kWeight;
-  DType dtype = DType::kF32;
-  friend bool operator==(const PlaneFormat&, const PlaneFormat&) = default;
-};
-
-/// The planes that a policy keeps, the weight first; those that the optimizer does not use are left out.
-std::vector<PlaneFormat> planes_of(Policy policy, const Optimizer& optimizer, DType frozen_dtype);
+/// The most planes that a record has: weight, residual, two moments and their scales.
+inline constexpr std::size_t kMaxPlanes = 6;
 
 struct ParameterSpec {
   std::string name = {};

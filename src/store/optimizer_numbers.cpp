@@ -7,11 +7,11 @@
 
 namespace sluice::store {
 
-static_assert(std::variant_size_v<Optimizer> == 1, "AdamW alone: its alternative is 0");
-
 OptimizerNumbers numbers_of(const Optimizer& optimizer) {
-  const AdamW& rule = std::get<AdamW>(optimizer);
-  return {rule.lr, rule.beta1, rule.beta2, rule.eps, rule.weight_decay};
+  OptimizerNumbers numbers{};
+  std::size_t at = 0;
+  for (const OptimizerNumber& number : kind_of(optimizer).numbers) numbers[at++] = number.get(optimizer);
+  return numbers;
 }
 
 Status check_alternative(std::uint32_t alternative) {
@@ -22,16 +22,17 @@ Status check_alternative(std::uint32_t alternative) {
 
 Result<Optimizer> optimizer_from(std::uint32_t alternative, const OptimizerNumbers& numbers) {
   SLUICE_RETURN_IF_ERROR(check_alternative(alternative));
-  for (std::size_t at = 5; at < numbers.size(); ++at) {
-    if (std::bit_cast<std::uint64_t>(numbers[at]) != 0) {
-      return Status(Code::kDataLoss, fmt::format("number {} of an AdamW is {}, it has 5", at, numbers[at]));
+  const OptimizerKind& kind = optimizer_kinds()[alternative];
+  Optimizer optimizer = kind.defaults;
+  for (std::size_t at = 0; at < numbers.size(); ++at) {
+    if (at < kind.numbers.size()) {
+      kind.numbers[at].set(optimizer, numbers[at]);
+    } else if (std::bit_cast<std::uint64_t>(numbers[at]) != 0) {
+      return Status(Code::kDataLoss, fmt::format("number {} of optimizer {} is {}, it has {}", at, kind.name,
+                                                 numbers[at], kind.numbers.size()));
     }
   }
-  return Optimizer(AdamW{.lr = numbers[0],
-                         .beta1 = numbers[1],
-                         .beta2 = numbers[2],
-                         .eps = numbers[3],
-                         .weight_decay = numbers[4]});
+  return optimizer;
 }
 
 }  // namespace sluice::store

@@ -7,9 +7,9 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/adamw.hpp"
 #include "kernels/convert.hpp"
 #include "kernels/gradient.hpp"
+#include "kernels/update.hpp"
 
 namespace sluice::sim {
 namespace {
@@ -18,6 +18,26 @@ kernels::GradientDType kernel_dtype(DType dtype) {
   return dtype == DType::kBF16  ? kernels::GradientDType::kBF16
          : dtype == DType::kF16 ? kernels::GradientDType::kF16
                                 : kernels::GradientDType::kF32;
+}
+
+/// All of a stepped tensor.
+kernels::Run run_of(PlainTensor& tensor) {
+  kernels::Run run{.policy = tensor.policy,
+                   .gradient = reinterpret_cast<const std::byte*>(tensor.gradient.data()),
+                   .gradient_plane = kernels::GradientPlane::kF32,
+                   .elements = tensor.elements};
+  const auto set = [&](kernels::Plane plane, void* data) {
+    kernels::at(run.planes, plane) = static_cast<std::byte*>(data);
+  };
+  if (tensor.policy == Policy::kFp32) {
+    set(kernels::Plane::kWeight, tensor.weight32.data());
+  } else {
+    set(kernels::Plane::kWeight, tensor.weight16.data());
+    set(kernels::Plane::kResidual, tensor.residual.data());
+  }
+  set(kernels::Plane::kMoment1, tensor.moment1.data());
+  set(kernels::Plane::kMoment2, tensor.moment2.data());
+  return run;
 }
 
 }  // namespace
@@ -110,16 +130,7 @@ StepResult PlainModel::step(const StepOptions& options) {
       factor = std::min(1.0, options.max_norm / (result.norm + 1e-6)) / scale;
     for (PlainTensor& tensor : tensors) {
       if (!tensor.contributed) continue;
-      const auto factors = kernels::adamw_factors(
-          {tensor.rule.lr, tensor.rule.beta1, tensor.rule.beta2, tensor.rule.eps, tensor.rule.weight_decay},
-          ++tensor.count, factor);
-      if (tensor.policy == Policy::kFp32)
-        kernels::adamw_fp32({tensor.weight32.data(), tensor.moment1.data(), tensor.moment2.data()},
-                            tensor.gradient.data(), kernels::GradientPlane::kF32, tensor.elements, factors);
-      else
-        kernels::adamw_bf16_split(
-            {tensor.weight16.data(), tensor.residual.data(), tensor.moment1.data(), tensor.moment2.data()},
-            tensor.gradient.data(), kernels::GradientPlane::kF32, tensor.elements, factors);
+      kernels::update(run_of(tensor), kernels::make_factors(tensor.rule, ++tensor.count, factor));
     }
     ++steps_;
   }

@@ -18,7 +18,7 @@ namespace {
 class AdamWBits : public OnEachIsa {};
 SLUICE_ON_EACH_ISA(AdamWBits);
 
-const AdamWSettings kSettings{.lr = 3e-3, .weight_decay = 0.05};
+const sluice::AdamW kSettings{.lr = 3e-3, .weight_decay = 0.05};
 constexpr std::size_t kLanesMax = 16;
 
 /// Ordinary, tiny, huge and special numbers mixed.
@@ -52,7 +52,7 @@ std::vector<float> random_gradient(std::mt19937_64& random, std::size_t count) {
 
 template <class State>
 void expect_formula(const std::vector<AdamWElement>& elements, const std::vector<float>& gradient,
-                    GradientPlane type, std::size_t gap, const AdamWFactors& factors, Isa isa) {
+                    GradientPlane type, std::size_t gap, const Factors& factors, Isa isa) {
   const std::size_t n = elements.size();
   std::vector<std::uint16_t> halves(n);
   std::vector<float> meant = gradient;
@@ -78,7 +78,8 @@ TEST_P(AdamWBits, AreTheFormulasAtEveryLengthAndStart) {
     for (std::size_t n = 0; n <= 4 * kLanesMax + 1; ++n) {
       for (std::size_t gap = 0; gap < 3; ++gap) {
         SCOPED_TRACE(testing::Message() << "n " << n << " gap " << gap);
-        const AdamWFactors factors = adamw_factors({.lr = lr, .weight_decay = 0.05}, 1 + random() % 100, 0.7);
+        const Factors factors =
+            make_factors(sluice::AdamW{.lr = lr, .weight_decay = 0.05}, 1 + random() % 100, 0.7);
         const std::vector<AdamWElement> elements = random_elements(random, n);
         const std::vector<float> gradient = random_gradient(random, n);
         for (const GradientPlane type : {GradientPlane::kF32, GradientPlane::kBF16}) {
@@ -97,7 +98,7 @@ TEST_P(AdamWBits, DoNotDependOnHowTheElementsAreCutUp) {
     constexpr std::size_t kElements = 300;
     const std::vector<AdamWElement> elements = random_elements(random, kElements);
     const std::vector<float> gradient = random_gradient(random, kElements);
-    const AdamWFactors factors = adamw_factors(kSettings, 5, 1.0);
+    const Factors factors = make_factors(kSettings, 5, 1.0);
     Fp32State whole(elements);
     whole.update(gradient.data(), GradientPlane::kF32, factors);
 
@@ -106,8 +107,11 @@ TEST_P(AdamWBits, DoNotDependOnHowTheElementsAreCutUp) {
     std::vector<float> moments2 = Fp32State::plane(elements, &AdamWElement::moment2);
     for (std::size_t begin = 0; begin < kElements;) {
       const std::size_t count = std::min<std::size_t>(1 + random() % 40, kElements - begin);
-      adamw_fp32({weights.data() + begin, moments1.data() + begin, moments2.data() + begin},
-                 gradient.data() + begin, GradientPlane::kF32, count, factors);
+      update_planes(Policy::kFp32,
+                    {{Plane::kWeight, weights.data() + begin},
+                     {Plane::kMoment1, moments1.data() + begin},
+                     {Plane::kMoment2, moments2.data() + begin}},
+                    gradient.data() + begin, GradientPlane::kF32, count, factors);
       begin += count;
     }
     EXPECT_EQ(bits_of(weights), bits_of(whole.masters()));
@@ -125,7 +129,7 @@ TEST_P(AdamWBits, OfTheSplitMasterAreThoseOfFp32OverManySteps) {
   for (std::uint64_t t = 1; t <= 200; ++t) {
     std::vector<float> gradient(elements.size());
     for (float& g : gradient) g = std::normal_distribution<float>()(random);
-    const AdamWFactors factors = adamw_factors(kSettings, t, 0.5);
+    const Factors factors = make_factors(kSettings, t, 0.5);
     fp32.update(gradient.data(), GradientPlane::kF32, factors);
     split.update(gradient.data(), GradientPlane::kF32, factors);
   }
@@ -139,7 +143,7 @@ TEST_P(AdamWBits, OfMomentsBelowTheLeastNormalFloatArePlusZero) {
                                               {1.0f, FLT_MIN * 2.0f, FLT_MIN * 2.0f}};
   const std::vector<float> gradient(3, 0.0f);
   Fp32State state(elements);
-  state.update(gradient.data(), GradientPlane::kF32, adamw_factors(kSettings, 10, 1.0));
+  state.update(gradient.data(), GradientPlane::kF32, make_factors(kSettings, 10, 1.0));
   EXPECT_THAT(bits_of(state.moments1()), testing::ElementsAre(0u, 0u, testing::Gt(0x00800000u)));
   EXPECT_THAT(bits_of(state.moments2()), testing::ElementsAre(0u, 0u, testing::Gt(0x00800000u)));
 }
@@ -151,8 +155,8 @@ TEST_P(AdamWBits, OfEveryNaNAreTheCanonicalOnes) {
   gradient[3] = std::bit_cast<float>(0x7F812345u);
   Fp32State fp32(elements);
   Bf16SplitState split(elements);
-  fp32.update(gradient.data(), GradientPlane::kF32, adamw_factors(kSettings, 1, 1.0));
-  split.update(gradient.data(), GradientPlane::kF32, adamw_factors(kSettings, 1, 1.0));
+  fp32.update(gradient.data(), GradientPlane::kF32, make_factors(kSettings, 1, 1.0));
+  split.update(gradient.data(), GradientPlane::kF32, make_factors(kSettings, 1, 1.0));
   const testing::Matcher<const std::vector<std::uint32_t>&> canonical = testing::Each(0x7FC00000u);
   EXPECT_THAT(bits_of(fp32.masters()), canonical);
   EXPECT_THAT(bits_of(fp32.moments1()), canonical);
@@ -171,7 +175,7 @@ struct MixedUpdate {
   std::mt19937_64 random{21};
   Bf16SplitState state{random_elements(random, 2000)};
   std::vector<float> gradient = random_gradient(random, 2000);
-  AdamWFactors factors = adamw_factors(kSettings, 7, 1.0);
+  Factors factors = make_factors(kSettings, 7, 1.0);
 };
 
 TEST_P(AdamWBits, DoNotDependOnTheCallersRoundingMode) {

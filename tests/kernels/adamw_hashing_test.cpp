@@ -41,7 +41,7 @@ struct Tile {
   void each_segment(const Update& update) const {
     std::size_t begin = 0;
     for (const std::size_t count : segments) {
-      update(begin, count, adamw_factors({}, 1 + begin % 7, 1.0));
+      update(begin, count, make_factors(sluice::AdamW{}, 1 + begin % 7, 1.0));
       begin += count;
     }
   }
@@ -58,29 +58,31 @@ TEST_P(AdamWHashing, OfBf16SplitGivesTheTilesHashesBeforeAndAfter) {
     SCOPED_TRACE(seed);
     const Tile before(seed);
     Tile hashed = before, plain = before;
-    Bf16SplitHashers read, written;
-    before.each_segment([&](std::size_t begin, std::size_t count, const AdamWFactors& factors) {
-      const auto planes = [begin](Tile& tile) {
-        return Bf16SplitPlanes{tile.weight.data() + begin, tile.residual.data() + begin,
-                               tile.moment1.data() + begin, tile.moment2.data() + begin};
+    PlaneHashers read, written;
+    before.each_segment([&](std::size_t begin, std::size_t count, const Factors& factors) {
+      const auto update_tile = [&](Tile& tile, const Hashing& hashing) {
+        update_planes(Policy::kBf16Split,
+                      {{Plane::kWeight, tile.weight.data() + begin},
+                       {Plane::kResidual, tile.residual.data() + begin},
+                       {Plane::kMoment1, tile.moment1.data() + begin},
+                       {Plane::kMoment2, tile.moment2.data() + begin}},
+                      before.gradient.data() + begin, GradientPlane::kF32, count, factors, hashing);
       };
-      const float* gradient = before.gradient.data() + begin;
-      adamw_bf16_split(planes(plain), gradient, GradientPlane::kF32, count, factors);
-      adamw_bf16_split(planes(hashed), gradient, GradientPlane::kF32, count, factors,
-                       {.read = &read, .written = &written});
+      update_tile(plain, {});
+      update_tile(hashed, {.read = &read, .written = &written});
     });
     EXPECT_EQ(hashed.weight, plain.weight);
     EXPECT_EQ(hashed.residual, plain.residual);
     EXPECT_EQ(hashed.moment1, plain.moment1);
     EXPECT_EQ(hashed.moment2, plain.moment2);
-    EXPECT_EQ(read.weight.digest(), hash_of(before.weight));
-    EXPECT_EQ(read.residual.digest(), hash_of(before.residual));
-    EXPECT_EQ(read.moment1.digest(), hash_of(before.moment1));
-    EXPECT_EQ(read.moment2.digest(), hash_of(before.moment2));
-    EXPECT_EQ(written.weight.digest(), hash_of(plain.weight));
-    EXPECT_EQ(written.residual.digest(), hash_of(plain.residual));
-    EXPECT_EQ(written.moment1.digest(), hash_of(plain.moment1));
-    EXPECT_EQ(written.moment2.digest(), hash_of(plain.moment2));
+    EXPECT_EQ(read[static_cast<std::size_t>(Plane::kWeight)].digest(), hash_of(before.weight));
+    EXPECT_EQ(read[static_cast<std::size_t>(Plane::kResidual)].digest(), hash_of(before.residual));
+    EXPECT_EQ(read[static_cast<std::size_t>(Plane::kMoment1)].digest(), hash_of(before.moment1));
+    EXPECT_EQ(read[static_cast<std::size_t>(Plane::kMoment2)].digest(), hash_of(before.moment2));
+    EXPECT_EQ(written[static_cast<std::size_t>(Plane::kWeight)].digest(), hash_of(plain.weight));
+    EXPECT_EQ(written[static_cast<std::size_t>(Plane::kResidual)].digest(), hash_of(plain.residual));
+    EXPECT_EQ(written[static_cast<std::size_t>(Plane::kMoment1)].digest(), hash_of(plain.moment1));
+    EXPECT_EQ(written[static_cast<std::size_t>(Plane::kMoment2)].digest(), hash_of(plain.moment2));
   }
 }
 
@@ -91,31 +93,41 @@ TEST_P(AdamWHashing, OfFp32GivesTheTilesHashesBeforeAndAfter) {
     Tile after = before;
     std::vector<std::uint16_t> gradient(before.gradient.size());
     f32_to_bf16(gradient.data(), before.gradient.data(), gradient.size());
-    Fp32Hashers read, written;
-    before.each_segment([&](std::size_t begin, std::size_t count, const AdamWFactors& factors) {
-      adamw_fp32({after.masters.data() + begin, after.moment1.data() + begin, after.moment2.data() + begin},
-                 gradient.data() + begin, GradientPlane::kBF16, count, factors,
-                 {.read = &read, .written = &written});
+    PlaneHashers read, written;
+    before.each_segment([&](std::size_t begin, std::size_t count, const Factors& factors) {
+      update_planes(Policy::kFp32,
+                    {{Plane::kWeight, after.masters.data() + begin},
+                     {Plane::kMoment1, after.moment1.data() + begin},
+                     {Plane::kMoment2, after.moment2.data() + begin}},
+                    gradient.data() + begin, GradientPlane::kBF16, count, factors,
+                    {.read = &read, .written = &written});
     });
     EXPECT_NE(after.masters, before.masters);
-    EXPECT_EQ(read.weight.digest(), hash_of(before.masters));
-    EXPECT_EQ(read.moment1.digest(), hash_of(before.moment1));
-    EXPECT_EQ(read.moment2.digest(), hash_of(before.moment2));
-    EXPECT_EQ(written.weight.digest(), hash_of(after.masters));
-    EXPECT_EQ(written.moment1.digest(), hash_of(after.moment1));
-    EXPECT_EQ(written.moment2.digest(), hash_of(after.moment2));
+    EXPECT_EQ(read[static_cast<std::size_t>(Plane::kWeight)].digest(), hash_of(before.masters));
+    EXPECT_EQ(read[static_cast<std::size_t>(Plane::kMoment1)].digest(), hash_of(before.moment1));
+    EXPECT_EQ(read[static_cast<std::size_t>(Plane::kMoment2)].digest(), hash_of(before.moment2));
+    EXPECT_EQ(written[static_cast<std::size_t>(Plane::kWeight)].digest(), hash_of(after.masters));
+    EXPECT_EQ(written[static_cast<std::size_t>(Plane::kMoment1)].digest(), hash_of(after.moment1));
+    EXPECT_EQ(written[static_cast<std::size_t>(Plane::kMoment2)].digest(), hash_of(after.moment2));
   }
 }
 
 TEST_P(AdamWHashing, OfWeightsThatAnLrOfZeroLeavesIsTheSameTwice) {
   Tile tile(3);
-  Bf16SplitHashers read, written;
-  adamw_bf16_split({tile.weight.data(), tile.residual.data(), tile.moment1.data(), tile.moment2.data()},
-                   tile.gradient.data(), GradientPlane::kF32, tile.weight.size(),
-                   adamw_factors({.lr = 0.0}, 2, 1.0), {.read = &read, .written = &written});
-  EXPECT_EQ(read.weight.digest(), written.weight.digest());
-  EXPECT_EQ(read.residual.digest(), written.residual.digest());
-  EXPECT_NE(read.moment1.digest(), written.moment1.digest());
+  PlaneHashers read, written;
+  update_planes(Policy::kBf16Split,
+                {{Plane::kWeight, tile.weight.data()},
+                 {Plane::kResidual, tile.residual.data()},
+                 {Plane::kMoment1, tile.moment1.data()},
+                 {Plane::kMoment2, tile.moment2.data()}},
+                tile.gradient.data(), GradientPlane::kF32, tile.weight.size(),
+                make_factors(sluice::AdamW{.lr = 0.0}, 2, 1.0), {.read = &read, .written = &written});
+  EXPECT_EQ(read[static_cast<std::size_t>(Plane::kWeight)].digest(),
+            written[static_cast<std::size_t>(Plane::kWeight)].digest());
+  EXPECT_EQ(read[static_cast<std::size_t>(Plane::kResidual)].digest(),
+            written[static_cast<std::size_t>(Plane::kResidual)].digest());
+  EXPECT_NE(read[static_cast<std::size_t>(Plane::kMoment1)].digest(),
+            written[static_cast<std::size_t>(Plane::kMoment1)].digest());
 }
 
 }  // namespace

@@ -1,14 +1,28 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
+#include <utility>
 #include <vector>
 
 #include "adamw_reference.hpp"
 #include "guarded.hpp"
-#include "kernels/adamw.hpp"
 #include "kernels/convert.hpp"
+#include "kernels/update.hpp"
 
 namespace sluice::kernels {
+
+/// update() of planes in arrays.
+inline std::uint64_t update_planes(Policy policy, std::initializer_list<std::pair<Plane, void*>> planes,
+                                   const void* gradient, GradientPlane type, std::size_t elements,
+                                   const Factors& factors, const Hashing& hashing = {}) {
+  Run run{.policy = policy,
+          .gradient = static_cast<const std::byte*>(gradient),
+          .gradient_plane = type,
+          .elements = elements};
+  for (const auto& [plane, data] : planes) at(run.planes, plane) = static_cast<std::byte*>(data);
+  return update(run, factors, {}, hashing);
+}
 
 /// The planes of `fp32` over guarded memory, with the same face as those of `bf16_split` below.
 class Fp32State {
@@ -19,9 +33,12 @@ class Fp32State {
         moment1_(plane(elements, &AdamWElement::moment1), gap),
         moment2_(plane(elements, &AdamWElement::moment2), gap) {}
 
-  std::uint64_t update(const void* gradient, GradientPlane type, const AdamWFactors& factors) {
-    adamw_fp32({weight_.data(), moment1_.data(), moment2_.data()}, gradient, type, elements_, factors);
-    return 0;
+  std::uint64_t update(const void* gradient, GradientPlane type, const Factors& factors) {
+    return update_planes(Policy::kFp32,
+                         {{Plane::kWeight, weight_.data()},
+                          {Plane::kMoment1, moment1_.data()},
+                          {Plane::kMoment2, moment2_.data()}},
+                         gradient, type, elements_, factors);
   }
   std::vector<float> masters() const { return weight_.values(); }
   std::vector<float> moments1() const { return moment1_.values(); }
@@ -51,9 +68,13 @@ class Bf16SplitState {
     split_bf16(weight_.data(), residual_.data(), masters.data(), elements_);
   }
 
-  std::uint64_t update(const void* gradient, GradientPlane type, const AdamWFactors& factors) {
-    return adamw_bf16_split({weight_.data(), residual_.data(), moment1_.data(), moment2_.data()}, gradient,
-                            type, elements_, factors);
+  std::uint64_t update(const void* gradient, GradientPlane type, const Factors& factors) {
+    return update_planes(Policy::kBf16Split,
+                         {{Plane::kWeight, weight_.data()},
+                          {Plane::kResidual, residual_.data()},
+                          {Plane::kMoment1, moment1_.data()},
+                          {Plane::kMoment2, moment2_.data()}},
+                         gradient, type, elements_, factors);
   }
   std::vector<float> masters() {
     std::vector<float> joined(elements_);

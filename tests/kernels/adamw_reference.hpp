@@ -6,8 +6,9 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/adamw.hpp"
+#include "kernels/adam_numbers.hpp"
 #include "kernels/isa.hpp"
+#include "kernels/update.hpp"
 
 namespace sluice::kernels {
 
@@ -17,18 +18,24 @@ struct AdamWElement {
 
 /// One element by the header's formula, an operation at a time, with or without fused multiply-adds as `isa`
 /// has them.
-inline AdamWElement adamw_one(AdamWElement e, float gradient, const AdamWFactors& f, Isa isa) {
+inline AdamWElement adamw_one(AdamWElement e, float gradient, const Factors& f, Isa isa) {
   const auto multiply_add = [&](float a, float b, float c) {
     return fuses_multiply_add(isa) ? std::fma(a, b, c) : a * b + c;
   };
   const auto canonical = [](float x) { return std::isnan(x) ? std::bit_cast<float>(0x7FC00000u) : x; };
   const auto flush = [&](float x) { return std::fabs(x) < FLT_MIN ? 0.0f : canonical(x); };
   const float g = gradient * f.gradient;
-  const float m = flush(multiply_add(g, f.one_minus_beta1, f.beta1 * e.moment1));
-  const float v = flush(multiply_add(g * g, f.one_minus_beta2, f.beta2 * e.moment2));
-  const float direction = m / multiply_add(std::sqrt(v), f.root_scale, f.eps);
-  const bool keep = f.step == 0.0f && f.decay == 1.0f;
-  return {keep ? e.weight : canonical(multiply_add(-f.step, direction, e.weight * f.decay)), m, v};
+  const float m = flush(
+      multiply_add(g, f.numbers[AdamNumber::kOneMinusBeta1], f.numbers[AdamNumber::kBeta1] * e.moment1));
+  const float v = flush(
+      multiply_add(g * g, f.numbers[AdamNumber::kOneMinusBeta2], f.numbers[AdamNumber::kBeta2] * e.moment2));
+  const float direction =
+      m / multiply_add(std::sqrt(v), f.numbers[AdamNumber::kRootScale], f.numbers[AdamNumber::kEps]);
+  const bool keep = f.numbers[AdamNumber::kStep] == 0.0f && f.numbers[AdamNumber::kDecay] == 1.0f;
+  return {keep ? e.weight
+               : canonical(multiply_add(-f.numbers[AdamNumber::kStep], direction,
+                                        e.weight * f.numbers[AdamNumber::kDecay])),
+          m, v};
 }
 
 /// AdamW in double for one element, with a bound of how far a float computation may be from it: every
@@ -38,7 +45,7 @@ class BoundedAdamW {
  public:
   explicit BoundedAdamW(double weight) : weight_(weight) {}
 
-  void step(const AdamWSettings& s, double gradient, double gradient_factor) {
+  void step(const sluice::AdamW& s, double gradient, double gradient_factor) {
     ++count_;
     const auto t = static_cast<double>(count_);
     const double g = gradient * gradient_factor;  // as a float it is off by 2u: factor, product

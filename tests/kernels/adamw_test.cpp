@@ -9,11 +9,11 @@
 namespace sluice::kernels {
 namespace {
 
-class AdamW : public OnEachIsa {};
-SLUICE_ON_EACH_ISA(AdamW);
+class AdamWValues : public OnEachIsa {};
+SLUICE_ON_EACH_ISA(AdamWValues);
 
 struct CheckValues {
-  AdamWSettings settings;
+  sluice::AdamW settings;
   double weights[3];
 };
 
@@ -27,12 +27,12 @@ void expect_check_values(const CheckValues& check, double loss_scale) {
   State state({{1.0f, 0.0f, 0.0f}});
   for (std::size_t i = 0; i < 3; ++i) {
     const auto scaled = static_cast<float>(kCheckGradients[i] * loss_scale);
-    state.update(&scaled, GradientPlane::kF32, adamw_factors(check.settings, i + 1, 1.0 / loss_scale));
+    state.update(&scaled, GradientPlane::kF32, make_factors(check.settings, i + 1, 1.0 / loss_scale));
     EXPECT_NEAR(state.masters()[0], check.weights[i], 2e-7) << "step " << i + 1;
   }
 }
 
-TEST_P(AdamW, GivesTheCheckValues) {
+TEST_P(AdamWValues, GivesTheCheckValues) {
   for (const CheckValues& check : kCheckValues) {
     for (const double loss_scale : {1.0, 65536.0}) {
       expect_check_values<Fp32State>(check, loss_scale);
@@ -52,7 +52,7 @@ TEST(AdamWReference, GivesTheCheckValuesToTwelveDigits) {
 }
 
 template <class State>
-void expect_agreement_over_1000_steps(const AdamWSettings& settings, std::uint64_t seed) {
+void expect_agreement_over_1000_steps(const sluice::AdamW& settings, std::uint64_t seed) {
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal;
@@ -73,7 +73,7 @@ void expect_agreement_over_1000_steps(const AdamWSettings& settings, std::uint64
       gradient[i] = scales[i] * (normal(random) + 0.2f);
       references[i].step(settings, gradient[i], kGradientFactor);
     }
-    state.update(gradient.data(), GradientPlane::kF32, adamw_factors(settings, t, kGradientFactor));
+    state.update(gradient.data(), GradientPlane::kF32, make_factors(settings, t, kGradientFactor));
   }
   const std::vector<float> weights = state.masters();
   for (std::size_t i = 0; i < kElements; ++i) {
@@ -87,7 +87,7 @@ void expect_agreement_over_1000_steps(const AdamWSettings& settings, std::uint64
   }
 }
 
-TEST_P(AdamW, AgreesWithDoubleOver1000StepsWithinTheRoundingBound) {
+TEST_P(AdamWValues, AgreesWithDoubleOver1000StepsWithinTheRoundingBound) {
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
     expect_agreement_over_1000_steps<Fp32State>({}, seed);
     expect_agreement_over_1000_steps<Bf16SplitState>({}, seed);
@@ -97,39 +97,40 @@ TEST_P(AdamW, AgreesWithDoubleOver1000StepsWithinTheRoundingBound) {
 }
 
 TEST(AdamWFactors, AreComputedInDoubleAndRoundedOnce) {
-  const AdamWSettings settings;
-  const AdamWFactors f = adamw_factors(settings, 100000, 0.125);
+  const sluice::AdamW settings;
+  const Factors f = make_factors(settings, 100000, 0.125);
   EXPECT_EQ(f.gradient, 0.125f);
-  EXPECT_EQ(f.one_minus_beta1, static_cast<float>(1.0 - 0.9));
-  EXPECT_EQ(f.one_minus_beta2, static_cast<float>(1.0 - 0.999));
-  EXPECT_EQ(f.root_scale, 1.0f);
-  EXPECT_EQ(f.step, 1e-3f);
-  EXPECT_EQ(f.decay, static_cast<float>(1.0 - 1e-5));
-  EXPECT_EQ(adamw_factors(settings, 1, 1.0).step, static_cast<float>(1e-3 / (1.0 - 0.9)));
-  EXPECT_EQ(adamw_factors(settings, std::uint64_t{1} << 40, 1.0).step, 1e-3f);
+  EXPECT_EQ(f.numbers[AdamNumber::kOneMinusBeta1], static_cast<float>(1.0 - 0.9));
+  EXPECT_EQ(f.numbers[AdamNumber::kOneMinusBeta2], static_cast<float>(1.0 - 0.999));
+  EXPECT_EQ(f.numbers[AdamNumber::kRootScale], 1.0f);
+  EXPECT_EQ(f.numbers[AdamNumber::kStep], 1e-3f);
+  EXPECT_EQ(f.numbers[AdamNumber::kDecay], static_cast<float>(1.0 - 1e-5));
+  EXPECT_EQ(make_factors(settings, 1, 1.0).numbers[AdamNumber::kStep],
+            static_cast<float>(1e-3 / (1.0 - 0.9)));
+  EXPECT_EQ(make_factors(settings, std::uint64_t{1} << 40, 1.0).numbers[AdamNumber::kStep], 1e-3f);
 }
 
 TEST(AdamWFactors, KeepAnEpsThatFloatCannotHoldAboveZero) {
-  EXPECT_EQ(adamw_factors({.eps = 1e-60}, 1, 1.0).eps, FLT_MIN);
+  EXPECT_EQ(make_factors(sluice::AdamW{.eps = 1e-60}, 1, 1.0).numbers[AdamNumber::kEps], FLT_MIN);
 }
 
-TEST_P(AdamW, WithoutGradientOrMomentsOnlyDecays) {
+TEST_P(AdamWValues, WithoutGradientOrMomentsOnlyDecays) {
   Bf16SplitState state({{2.0f, 0.0f, 0.0f}});
   const float zero = 0.0f;
   state.update(&zero, GradientPlane::kF32,
-               adamw_factors({.lr = 0.5, .eps = 1e-60, .weight_decay = 0.5}, 1, 1.0));
+               make_factors(sluice::AdamW{.lr = 0.5, .eps = 1e-60, .weight_decay = 0.5}, 1, 1.0));
   EXPECT_EQ(state.masters()[0], 1.5f);
   EXPECT_EQ(bits_of(state.moments1())[0], 0u);
   EXPECT_EQ(bits_of(state.moments2())[0], 0u);
 }
 
-TEST_P(AdamW, LrZeroLeavesWeightsAndAdvancesMoments) {
+TEST_P(AdamWValues, LrZeroLeavesWeightsAndAdvancesMoments) {
   // A NaN that no update would store stays as it is; only the finite master that shows Inf is counted.
   const std::vector<float> weights = {1.0f, -0.0f, std::bit_cast<float>(0x7F800123u), FLT_MAX, 3.0e-40f};
   std::vector<AdamWElement> elements;
   for (const float weight : weights) elements.push_back({weight, 0.5f, 0.25f});
   const std::vector<float> gradient(weights.size(), 1.0f);
-  const AdamWFactors factors = adamw_factors({.lr = 0.0}, 3, 1.0);
+  const Factors factors = make_factors(sluice::AdamW{.lr = 0.0}, 3, 1.0);
 
   Fp32State fp32(elements);
   fp32.update(gradient.data(), GradientPlane::kF32, factors);
@@ -146,7 +147,7 @@ TEST_P(AdamW, LrZeroLeavesWeightsAndAdvancesMoments) {
   EXPECT_EQ(split.moments2(), fp32.moments2());
 }
 
-TEST_P(AdamW, CountsFiniteMastersThatShowInf) {
+TEST_P(AdamWValues, CountsFiniteMastersThatShowInf) {
   const auto greatest_shown = std::bit_cast<float>(0x7F7F7FFFu);
   std::vector<AdamWElement> elements(40, {1.0f, 0.0f, 0.0f});
   elements[0].weight = FLT_MAX;
@@ -156,7 +157,8 @@ TEST_P(AdamW, CountsFiniteMastersThatShowInf) {
   elements[6].weight = INFINITY;
   const std::vector<float> gradient(elements.size(), 0.0f);
   Bf16SplitState state(elements);
-  EXPECT_EQ(state.update(gradient.data(), GradientPlane::kF32, adamw_factors({.weight_decay = 0.0}, 1, 1.0)),
+  EXPECT_EQ(state.update(gradient.data(), GradientPlane::kF32,
+                         make_factors(sluice::AdamW{.weight_decay = 0.0}, 1, 1.0)),
             3u);
   EXPECT_EQ(state.weights()[17], 0xFF80);
   EXPECT_EQ(state.masters()[17], -FLT_MAX);

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace sluice::kernels {
+
+/// Moments in 8 bits a value with an fp32 scale a granule: a dynamic code, whose steps are fine where values are
+/// large and which reaches down over seven (signed) or eight (unsigned) powers of ten below the granule's largest.
+///
+/// A magnitude code c > 0 is 2^d + j with 0 <= j < 2^d: bucket j of the 2^d that divide the decade
+/// [10^(d - D), 10^(d - D + 1)) evenly, D = 7 (signed: the code's low 7 bits, its high bit the sign) or 8
+/// (unsigned); it stands for the bucket's middle, 10^(d - D) * (1 + 9 * (j + 1/2) / 2^d). Code 0 is 0.
+/// value = scale * that. scale = the granule's largest magnitude / what the largest code stands for, so that the
+/// largest value is kept to rounding, and coding what was decoded gives the same codes.
+/// A value below the smallest bucket becomes 0 or the smallest code, whichever is nearer, if signed; if unsigned
+/// (second moments, which divide) the smallest code unless it is 0. A granule with an Inf or NaN decodes to NaN.
+/// Bound: a value x of a granule with largest magnitude M, at least 10^-(D - 1) M, decodes to within 9 / 2^(d + 1)
+/// of its decade's lower end, hence within 7.1 % of x for the largest decade of the signed code, 3.6 % of the
+/// unsigned, doubling from decade to decade down.
+/// Source: Dettmers, Lewis, Shleifer, Zettlemoyer, "8-bit optimizers via block-wise quantization", ICLR 2022,
+/// sections 2.1 and 2.2 (there blocks of 2048 and a code with 1.0 in it).
+enum class Moment8 : std::uint8_t { kSigned, kUnsigned };
+
+/// target[i] = the value of code i. Shape: codes, target [elements]; scales [ceil(elements / 256)].
+/// Requires: element 0 is the first of a granule. Threads: any.
+void decode_moments8(float* target, const std::uint8_t* codes, const float* scales, std::size_t elements,
+                     Moment8 kind);
+
+/// Codes and scales of values; denormals count as 0. Requires: as above; source finite or NaN; if unsigned >= 0.
+void encode_moments8(std::uint8_t* codes, float* scales, const float* source, std::size_t elements,
+                     Moment8 kind);
+
+}  // namespace sluice::kernels

@@ -1,0 +1,343 @@
+// The loop that every update rule runs in, and how policies keep what it works on; once per target: include inside a
+// foreach_target source only.
+#if defined(SLUICE_KERNELS_UPDATE_INL_HPP_) == defined(HWY_TARGET_TOGGLE)
+#ifdef SLUICE_KERNELS_UPDATE_INL_HPP_
+#undef SLUICE_KERNELS_UPDATE_INL_HPP_
+#else
+#define SLUICE_KERNELS_UPDATE_INL_HPP_
+#endif
+
+#include <hwy/cache_control.h>
+
+#include <algorithm>
+
+#include "kernels/dither-inl.hpp"
+#include "kernels/lanes-inl.hpp"
+#include "kernels/moments8-inl.hpp"
+#include "kernels/update.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace sluice::kernels {
+namespace HWY_NAMESPACE {
+
+// A rule is a class of this face:
+//   static constexpr Moments kMoments;           which running means it has
+//   static bool steps_weights(const Factors&);   false: with these factors (lr = 0) weights stay as they are
+//   explicit Rule(const Factors&);               the factors, one vector each
+//   Floats step(Floats g, Floats p, Floats& m, Floats& v) const;
+//                                                returns p stepped, leaves m and v settled; untouched what it has not
+
+template <class T>
+HWY_INLINE T* plane_of(const PlanePointers& planes, Plane plane) {
+  return reinterpret_cast<T*>(at(planes, plane));
+}
+
+/// Bytes of an element in one of the planes that a policy's part stands for.
+struct ElementBytes {
+  Plane plane;
+  std::size_t bytes;
+};
+
+// The weights of a policy: loaded and stored as the fp32 values that a rule works on.
+
+struct SplitWeights {
+  static constexpr ElementBytes kPlanes[] = {{Plane::kWeight, 2}, {Plane::kResidual, 2}};
+  explicit HWY_INLINE SplitWeights(const PlanePointers& planes)
+      : weight(plane_of<std::uint16_t>(planes, Plane::kWeight)),
+        residual(plane_of<std::int16_t>(planes, Plane::kResidual)) {}
+  HWY_INLINE Floats load(std::size_t i) const { return Bf16Split::load(weight + i, residual + i); }
+  HWY_INLINE void store(std::size_t i, Floats p) const { Bf16Split::store(weight + i, residual + i, p); }
+  HWY_INLINE void prefetch(std::size_t i) const {
+    hwy::Prefetch(weight + i);
+    hwy::Prefetch(residual + i);
+  }
+  static HWY_INLINE std::size_t overflows(Floats p) { return hn::CountTrue(F32(), Bf16Split::overflows(p)); }
+
+  std::uint16_t* weight;
+  std::int16_t* residual;
+};
+
+struct Fp32Weights {
+  static constexpr ElementBytes kPlanes[] = {{Plane::kWeight, 4}};
+  explicit HWY_INLINE Fp32Weights(const PlanePointers& planes)
+      : weight(plane_of<float>(planes, Plane::kWeight)) {}
+  HWY_INLINE Floats load(std::size_t i) const { return F32Format::load(weight + i); }
+  HWY_INLINE void store(std::size_t i, Floats p) const {
+    F32Format::store(weight + i, floats_of(nan_or(p, word(0x7FC00000), bits_of(p))));
+  }
+  HWY_INLINE void prefetch(std::size_t i) const { hwy::Prefetch(weight + i); }
+  static HWY_INLINE std::size_t overflows(Floats) { return 0; }
+
+  float* weight;
+};
+
+struct Fp16MasterWeights {
+  static constexpr ElementBytes kPlanes[] = {{Plane::kWeight, 2}, {Plane::kMaster, 4}};
+  explicit HWY_INLINE Fp16MasterWeights(const PlanePointers& planes)
+      : weight(plane_of<std::uint16_t>(planes, Plane::kWeight)),
+        master(plane_of<float>(planes, Plane::kMaster)) {}
+  HWY_INLINE Floats load(std::size_t i) const { return F32Format::load(master + i); }
+  HWY_INLINE void store(std::size_t i, Floats p) const {
+    const Floats canonical = floats_of(nan_or(p, word(0x7FC00000), bits_of(p)));
+    F32Format::store(master + i, canonical);
+    F16Format::store(weight + i, canonical);
+  }
+  HWY_INLINE void prefetch(std::size_t i) const {
+    hwy::Prefetch(weight + i);
+    hwy::Prefetch(master + i);
+  }
+  static HWY_INLINE std::size_t overflows(Floats p) {
+    // 65520 lies in the middle of the greatest half and 2^16, and ties go to the even one.
+    const Floats magnitude = hn::Abs(p);
+    return hn::CountTrue(F32(), hn::And(hn::Ge(magnitude, hn::Set(F32(), 65520.0f)),
+                                        hn::Lt(magnitude, floats_of(word(0x7F800000)))));
+  }
+
+  std::uint16_t* weight;
+  float* master;
+};
+
+constexpr bool has_first(Moments moments) { return moments != Moments::kSecond; }
+constexpr bool has_second(Moments moments) { return moments != Moments::kFirst; }
+
+/// The moments' planes as arrays of T; what a rule does not have is neither touched nor there.
+template <class T, Moments kMoments>
+struct MomentArrays {
+  static constexpr ElementBytes kPlanes[] = {{Plane::kMoment1, sizeof(T)}, {Plane::kMoment2, sizeof(T)}};
+  explicit HWY_INLINE MomentArrays(const PlanePointers& planes)
+      : first(plane_of<T>(planes, Plane::kMoment1)), second(plane_of<T>(planes, Plane::kMoment2)) {}
+  HWY_INLINE void prefetch(std::size_t i) const {
+    if constexpr (has_first(kMoments)) hwy::Prefetch(first + i);
+    if constexpr (has_second(kMoments)) hwy::Prefetch(second + i);
+  }
+
+  T* first;
+  T* second;
+};
+
+template <Moments kMoments>
+struct Fp32Moments : MomentArrays<float, kMoments> {
+  HWY_INLINE Fp32Moments(const PlanePointers& planes, const Dither&)
+      : MomentArrays<float, kMoments>(planes) {}
+  HWY_INLINE void load(std::size_t i, Floats& m, Floats& v) const {
+    if constexpr (has_first(kMoments)) m = F32Format::load(this->first + i);
+    if constexpr (has_second(kMoments)) v = F32Format::load(this->second + i);
+  }
+  HWY_INLINE void store(std::size_t i, Floats m, Floats v) const {
+    if constexpr (has_first(kMoments)) F32Format::store(this->first + i, m);
+    if constexpr (has_second(kMoments)) F32Format::store(this->second + i, v);
+  }
+};
+
+/// Moments of a granule in a buffer on the stack, for which nothing is to be asked for.
+template <Moments kMoments>
+struct BufferedMoments : Fp32Moments<kMoments> {
+  HWY_INLINE BufferedMoments(const PlanePointers& planes, const Dither& dither)
+      : Fp32Moments<kMoments>(planes, dither) {}
+  HWY_INLINE void prefetch(std::size_t) const {}
+};
+
+template <Moments kMoments>
+struct Bf16Moments : MomentArrays<std::uint16_t, kMoments> {
+  HWY_INLINE Bf16Moments(const PlanePointers& planes, const Dither& dither)
+      : MomentArrays<std::uint16_t, kMoments>(planes), random(dither) {}
+  HWY_INLINE void load(std::size_t i, Floats& m, Floats& v) const {
+    if constexpr (has_first(kMoments)) m = Bf16Format::load(this->first + i);
+    if constexpr (has_second(kMoments)) v = Bf16Format::load(this->second + i);
+  }
+  HWY_INLINE void store(std::size_t i, Floats m, Floats v) const {
+    const Words bits = random.at(i);
+    if constexpr (has_first(kMoments)) store_dithered(this->first + i, m, bits);
+    if constexpr (has_second(kMoments)) store_dithered(this->second + i, v, hn::ShiftRight<16>(bits));
+  }
+
+  DitherLanes random;
+};
+
+/// Copies of the last elements of each plane, fewer than a vector's, padded with zeros: a whole vector works on them,
+/// so that tail and body agree by being one.
+template <class Weights, class MomentPlanes>
+class TailPlanes {
+ public:
+  TailPlanes(const PlanePointers& source, std::size_t first, std::size_t count)
+      : source_(source), first_(first), count_(count) {
+    each([&](std::size_t index, const ElementBytes& element, std::byte* begin) {
+      at(planes_, element.plane) = room_[index];
+      std::memcpy(room_[index], begin, count_ * element.bytes);
+    });
+  }
+  const PlanePointers& planes() const { return planes_; }
+  void copy_back() const {
+    each([&](std::size_t index, const ElementBytes& element, std::byte* begin) {
+      std::memcpy(begin, room_[index], count_ * element.bytes);
+    });
+  }
+
+ private:
+  /// Calls visit for each plane that there is, with its first element of the tail.
+  template <class Visit>
+  void each(const Visit& visit) const {
+    std::size_t index = 0;
+    const auto visit_if = [&](const ElementBytes& element) {
+      std::byte* plane = at(source_, element.plane);
+      if (plane != nullptr) visit(index++, element, plane + first_ * element.bytes);
+    };
+    for (const ElementBytes& element : Weights::kPlanes) visit_if(element);
+    for (const ElementBytes& element : MomentPlanes::kPlanes) visit_if(element);
+  }
+
+  const PlanePointers& source_;
+  const std::size_t first_, count_;
+  PlanePointers planes_{};
+  HWY_ALIGN std::byte room_[4][kLanesMax * sizeof(float)] = {};
+};
+
+/// One vector of elements; returns how many masters overflow their weight.
+template <bool kStepWeights, class Rule, class Weights, class MomentPlanes>
+HWY_INLINE std::size_t step_vector(const Rule& rule, const Weights& weights, const MomentPlanes& moments,
+                                   Floats g, std::size_t i) {
+  Floats p = weights.load(i);
+  Floats m = hn::Zero(F32()), v = hn::Zero(F32());
+  moments.load(i, m, v);
+  const Floats stepped = rule.step(g, p, m, v);
+  moments.store(i, m, v);
+  if constexpr (kStepWeights) {
+    p = stepped;
+    weights.store(i, p);
+  }
+  return Weights::overflows(p);
+}
+
+// Divisions and roots fill the window in which a core would find the next misses by itself, so they are asked
+// for ahead: 3 KiB of fp32, found flat from 256 to 1024 elements. An address beyond the planes is only a
+// hint.
+inline constexpr std::size_t kPrefetchElements = 768;
+
+template <bool kStepWeights, class Rule, class Gradient, class Weights, class MomentPlanes>
+std::uint64_t step_elements(const PlanePointers& planes, const std::byte* gradient_bytes,
+                            std::size_t elements, const Factors& factors, const Dither& dither) {
+  using GradientElement = typename Gradient::Element;
+  const auto* gradient = reinterpret_cast<const GradientElement*>(gradient_bytes);
+  const Rule rule(factors);
+  const Floats factor = hn::Set(F32(), factors.gradient);
+  const Weights weights(planes);
+  const MomentPlanes moments(planes, dither);
+  const std::size_t lanes = hn::Lanes(F32());
+  std::uint64_t overflows = 0;
+  std::size_t i = 0;
+  for (; i + lanes <= elements; i += lanes) {
+    weights.prefetch(i + kPrefetchElements);
+    moments.prefetch(i + kPrefetchElements);
+    hwy::Prefetch(gradient + i + kPrefetchElements);
+    const Floats g = hn::Mul(Gradient::load(gradient + i), factor);
+    overflows += step_vector<kStepWeights>(rule, weights, moments, g, i);
+  }
+  if (const std::size_t rest = elements - i; rest != 0) {
+    const TailPlanes<Weights, MomentPlanes> tail(planes, i, rest);
+    const Floats g = hn::Mul(Gradient::load(Tail<GradientElement>(gradient + i, rest).lanes), factor);
+    overflows +=
+        step_vector<kStepWeights>(rule, Weights(tail.planes()),
+                                  MomentPlanes(tail.planes(), {dither.key, dither.first_element + i}), g, 0);
+    tail.copy_back();
+  }
+  return overflows;
+}
+
+/// bf16 moments: cut where the upper half of the element's number changes, which keys the random bits.
+template <bool kStepWeights, class Rule, class Gradient>
+std::uint64_t step_bf16_moments(const Run& run, const Factors& factors, Dither dither) {
+  std::uint64_t overflows = 0;
+  PlanePointers planes = run.planes;
+  const std::byte* gradient = run.gradient;
+  for (std::size_t left = run.elements; left != 0;) {
+    const std::uint64_t to_cut = (std::uint64_t{1} << 32) - (dither.first_element & 0xFFFFFFFF);
+    const std::size_t count = std::min<std::uint64_t>(left, to_cut);
+    overflows += step_elements<kStepWeights, Rule, Gradient, SplitWeights, Bf16Moments<Rule::kMoments>>(
+        planes, gradient, count, factors, dither);
+    for (std::byte*& plane : planes)
+      if (plane != nullptr) plane += count * 2;
+    gradient += count * sizeof(typename Gradient::Element);
+    dither.first_element += count;
+    left -= count;
+  }
+  return overflows;
+}
+
+/// 8-bit moments: a granule's are decoded into a buffer, updated there as fp32, and encoded.
+template <bool kStepWeights, class Rule, class Gradient>
+std::uint64_t step_moments8(const Run& run, const Factors& factors, const Dither& dither) {
+  constexpr bool kFirst = has_first(Rule::kMoments), kSecond = has_second(Rule::kMoments);
+  auto* codes1 = plane_of<std::uint8_t>(run.planes, Plane::kMoment1);
+  auto* codes2 = plane_of<std::uint8_t>(run.planes, Plane::kMoment2);
+  auto* scales1 = plane_of<float>(run.planes, Plane::kScale1);
+  auto* scales2 = plane_of<float>(run.planes, Plane::kScale2);
+  const SplitWeights weights(run.planes);
+  HWY_ALIGN float moments1[kGranuleElements];
+  HWY_ALIGN float moments2[kGranuleElements];
+  std::uint64_t overflows = 0;
+  for (std::size_t begin = 0, granule = 0; begin < run.elements; begin += kGranuleElements, ++granule) {
+    const std::size_t count = std::min(kGranuleElements, run.elements - begin);
+    for (std::size_t line = 0; line < kGranuleElements; line += 64) {
+      if constexpr (kFirst) hwy::Prefetch(codes1 + begin + kPrefetchElements + line);
+      if constexpr (kSecond) hwy::Prefetch(codes2 + begin + kPrefetchElements + line);
+    }
+    PlanePointers planes{};
+    at(planes, Plane::kWeight) = reinterpret_cast<std::byte*>(weights.weight + begin);
+    at(planes, Plane::kResidual) = reinterpret_cast<std::byte*>(weights.residual + begin);
+    if constexpr (kFirst) {
+      at(planes, Plane::kMoment1) = reinterpret_cast<std::byte*>(moments1);
+      decode_granule<Moment8::kSigned>(moments1, codes1 + begin, scales1[granule], count);
+    }
+    if constexpr (kSecond) {
+      at(planes, Plane::kMoment2) = reinterpret_cast<std::byte*>(moments2);
+      decode_granule<Moment8::kUnsigned>(moments2, codes2 + begin, scales2[granule], count);
+    }
+    overflows += step_elements<kStepWeights, Rule, Gradient, SplitWeights, BufferedMoments<Rule::kMoments>>(
+        planes, run.gradient + begin * sizeof(typename Gradient::Element), count, factors, dither);
+    if constexpr (kFirst)
+      scales1[granule] = encode_granule<Moment8::kSigned>(codes1 + begin, moments1, count);
+    if constexpr (kSecond)
+      scales2[granule] = encode_granule<Moment8::kUnsigned>(codes2 + begin, moments2, count);
+  }
+  return overflows;
+}
+
+template <bool kStepWeights, class Rule, class Gradient>
+std::uint64_t step_policy(const Run& run, const Factors& factors, const Dither& dither) {
+  using Fp32 = Fp32Moments<Rule::kMoments>;
+  const auto step = [&](auto kernel) {
+    return kernel(run.planes, run.gradient, run.elements, factors, dither);
+  };
+  switch (run.policy) {
+    case Policy::kBf16Split:
+      return step(step_elements<kStepWeights, Rule, Gradient, SplitWeights, Fp32>);
+    case Policy::kFp32:
+      return step(step_elements<kStepWeights, Rule, Gradient, Fp32Weights, Fp32>);
+    case Policy::kFp16Master:
+      return step(step_elements<kStepWeights, Rule, Gradient, Fp16MasterWeights, Fp32>);
+    case Policy::kBf16Moments:
+      return step_bf16_moments<kStepWeights, Rule, Gradient>(run, factors, dither);
+    case Policy::kMoments8:
+      return step_moments8<kStepWeights, Rule, Gradient>(run, factors, dither);
+    case Policy::kFrozen:
+      break;
+  }
+  return 0;
+}
+
+/// A rule's `update`.
+template <class Rule>
+std::uint64_t step_run(const Run& run, const Factors& factors, const Dither& dither) {
+  if (run.gradient_plane == GradientPlane::kF32) {
+    return Rule::steps_weights(factors) ? step_policy<true, Rule, F32Format>(run, factors, dither)
+                                        : step_policy<false, Rule, F32Format>(run, factors, dither);
+  }
+  return Rule::steps_weights(factors) ? step_policy<true, Rule, Bf16Format>(run, factors, dither)
+                                      : step_policy<false, Rule, Bf16Format>(run, factors, dither);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace sluice::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
