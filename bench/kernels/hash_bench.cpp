@@ -1,56 +1,50 @@
 #include <benchmark/benchmark.h>
 
+#include <array>
 #include <string>
 
 #include "kernels/constants.hpp"
 #include "kernels/tile_hash.hpp"
-#include "same_bytes.hpp"
-#include "side_by_side.hpp"
-#include "workplace.hpp"
+#include "support/same_bytes.hpp"
+#include "support/side_by_side.hpp"
 
 namespace sluice::bench {
 namespace {
 
-constexpr std::size_t kTileBytes = kernels::kTileElements * sizeof(float);
+using kernels::kGranuleElements;
+using kernels::kTileElements;
+
+constexpr std::size_t kTileBytes = kTileElements * sizeof(float);
 
 /// Hashing tiles of a four-byte plane beside a loop that only reads them.
-void hash(benchmark::State& state, Place place) {
-  const bool in_cache = place == Place::kInCache;
-  static const Arena small_arena(std::size_t{2} << 20);
-  const Arena& arena = in_cache ? small_arena : big_arena();
-  const std::size_t tiles = in_cache ? 1 : arena.bytes() / kTileBytes;
-  const std::size_t passes = in_cache ? 10000 : 1;
+void hash(benchmark::State& state, const Workplace& workplace, Place place) {
+  std::byte* const data = workplace.arena.span().data();
+  const std::size_t tiles = place == Place::kInCache ? 1 : workplace.arena.span().size() / kTileBytes;
   const auto over_tiles = [&](const auto& visit) {
-    for (std::size_t pass = 0; pass < passes; ++pass) {
-      for (std::size_t tile = 0; tile < tiles; ++tile) visit(arena.data() + tile * kTileBytes);
+    for (std::size_t pass = 0; pass < workplace.passes(place); ++pass) {
+      for (std::size_t tile = 0; tile < tiles; ++tile) visit(data + tile * kTileBytes);
     }
   };
-  const double bytes = static_cast<double>(tiles * kTileBytes * passes);
-  run_side_by_side(state,
-                   {.kernel =
-                        [&](std::size_t) {
-                          over_tiles([](const std::uint8_t* tile) {
-                            benchmark::DoNotOptimize(kernels::hash_bytes(tile, kTileBytes));
-                          });
-                        },
-                    .same_bytes =
-                        [&](std::size_t) {
-                          over_tiles([](const std::uint8_t* tile) { same_bytes_read(tile, kTileBytes); });
-                        },
-                    .threads = 1,
-                    .elements = bytes / sizeof(float),
-                    .bytes = bytes});
+  const auto hash_tile = [](const std::byte* tile) {
+    benchmark::DoNotOptimize(kernels::hash_bytes(tile, kTileBytes));
+  };
+  const auto read_tile = [](std::byte* tile) {
+    const std::array streams{Stream{tile, kGranuleElements * sizeof(float), Access::kRead}};
+    same_bytes(streams, kTileElements / kGranuleElements);
+  };
+  run_side_by_side(state, workplace,
+                   {.kernel = [&](std::size_t) { over_tiles(hash_tile); },
+                    .same_bytes = [&](std::size_t) { over_tiles(read_tile); },
+                    .elements = static_cast<double>(tiles * kTileElements * workplace.passes(place)),
+                    .bytes_per_element = sizeof(float)});
 }
 
 }  // namespace
 
-void add_hash_benchmarks() {
+void add_hash_benchmarks(const Workplace& workplace) {
   for (const Place place : {Place::kInCache, Place::kOutOfCache}) {
-    benchmark::RegisterBenchmark(("hash/" + place_name(place)).c_str(),
-                                 [=](benchmark::State& state) { hash(state, place); })
-        ->Iterations(7)
-        ->UseManualTime()
-        ->Unit(benchmark::kMillisecond);
+    add_benchmark("hash/" + place_name(place), workplace,
+                  [=, &workplace](benchmark::State& state) { hash(state, workplace, place); });
   }
 }
 
