@@ -30,13 +30,12 @@ class DitherLanes {
     z ^= z >> 31;
     low_key_ = static_cast<std::uint32_t>(z);
     high_key_ = static_cast<std::uint32_t>(z >> 32);
-    first_ = static_cast<std::uint32_t>(dither.first_element);
+    first_ = hn::Iota(U32(), static_cast<std::uint32_t>(dither.first_element));
   }
 
   /// Of the vector that starts at element i of the run.
   HWY_INLINE Words at(std::size_t i) const {
-    Words x = hn::Iota(U32(), first_ + static_cast<std::uint32_t>(i));
-    x = hn::Xor(x, word(low_key_));
+    Words x = hn::Xor(hn::Add(first_, word(static_cast<std::uint32_t>(i))), word(low_key_));
     x = hn::Add(hn::Mul(hn::Xor(x, hn::ShiftRight<17>(x)), word(0xED5AD4BB)), word(high_key_));
     x = hn::Mul(hn::Xor(x, hn::ShiftRight<11>(x)), word(0xAC4C1B51));
     x = hn::Mul(hn::Xor(x, hn::ShiftRight<15>(x)), word(0x31848BAB));
@@ -44,7 +43,9 @@ class DitherLanes {
   }
 
  private:
-  std::uint32_t low_key_, high_key_, first_;
+  std::uint32_t low_key_, high_key_;
+  // Made once: Highway before 1.1 stores the lanes one by one and loads them, which takes longer than all the rest.
+  Words first_;
 };
 
 /// Stores a settled moment as bf16: (bits + the low half of `random`) >> 16. What bf16 holds, Inf and a canonical NaN
