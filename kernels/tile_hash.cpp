@@ -32,10 +32,10 @@ std::uint64_t plane_hash(const std::uint64_t* tile_hashes, std::size_t tiles) {
   return hash_bytes(tile_hashes, tiles * sizeof(std::uint64_t));
 }
 
-Hasher::Hasher() { target_in_use().reset(state_); }
+Hasher::Hasher() : target_(&target_in_use()) { target_->reset(state_); }
 
-void Hasher::update(const void* data, std::size_t bytes) { target_in_use().update(state_, data, bytes); }
+void Hasher::update(const void* data, std::size_t bytes) { target_->update(state_, data, bytes); }
 
-std::uint64_t Hasher::digest() const { return target_in_use().digest(state_); }
+std::uint64_t Hasher::digest() const { return target_->digest(state_); }
 
 }  // namespace sluice::kernels

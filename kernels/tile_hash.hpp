@@ -5,6 +5,8 @@
 
 namespace sluice::kernels {
 
+struct HashTarget;
+
 /// XXH3-64, seed 0, of `bytes` bytes; the same on every target. data may be null if bytes is 0.
 /// Threads: any.
 std::uint64_t hash_bytes(const void* data, std::size_t bytes);
@@ -26,6 +28,7 @@ class Hasher {
  private:
   static constexpr std::size_t kStateBytes = 576;
   alignas(64) std::byte state_[kStateBytes];
+  const HashTarget* target_;  // looked up once: pieces may be short
 };
 
 }  // namespace sluice::kernels
