@@ -117,7 +117,9 @@ struct StepOptions {
   double loss_scale = 1;          ///< finite, > 0; gradients are divided by it
   double gradient_divisor = 1;    ///< finite, > 0; for a mean over micro-batches
   NonFinite non_finite = NonFinite::kSkipStep;
-  std::uint32_t micro_batches = 1;  ///< contributions expected a parameter; 0: unknown
+  /// Contributions expected a name, at first: then as many as in the last finished step with this number. A record is
+  /// updated, on the guess that nothing is clipped or skipped, when they are in. 0: unknown, step() does it all.
+  std::uint32_t micro_batches = 1;
 };
 
 struct StepResult {

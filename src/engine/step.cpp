@@ -35,7 +35,7 @@ void Step::stream(StepFactors factors, Done done) {
   factors_ = std::move(factors);
   begin(StepMode::kFull, std::move(done));
   spilled_.clear();
-  early_kept_.clear();
+  kept_early_.assign(state_.chunks.size(), false);
   for (std::uint32_t chunk = 0; chunk < state_.chunks.size(); ++chunk) {
     if (!touched(chunk)) continue;
     if (state_.chunks[chunk].resident != nullptr)
@@ -58,7 +58,7 @@ void Step::take_or_update(std::uint32_t chunk) {
   const std::optional<NextRecord> early = early_.take(chunk);
   if (!early) return order_.push_back(chunk);
   written_.push_back(*early);
-  early_kept_.push_back(chunk);
+  kept_early_[chunk] = true;
   gradients_.discard(chunk);
 }
 
@@ -68,7 +68,7 @@ void Step::replay(StepMode mode, Replayed chunks, Done done) {
     if (!touched(chunk)) continue;
     if (state_.chunks[chunk].resident != nullptr)
       residents_.push_back(chunk);
-    else if (chunks == Replayed::kAll || std::ranges::find(early_kept_, chunk) == early_kept_.end())
+    else if (chunks == Replayed::kAll || !kept_early_[chunk])
       order_.push_back(chunk);
   }
   if (mode == StepMode::kIoOnly)

@@ -69,7 +69,7 @@ class Step {
   std::uint32_t residents_in_flight_ = 0;
   // Of the last full step.
   std::vector<std::uint32_t> spilled_;  // chunks whose gradients it read from the drive
-  std::vector<std::uint32_t> early_kept_;
+  std::vector<bool> kept_early_;        // by chunk
 };
 
 }  // namespace sluice::engine

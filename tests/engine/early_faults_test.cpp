@@ -177,29 +177,39 @@ TEST_F(EarlyAboveCommits, TakeTheSlotsThatOneStepMayTake) {
   EXPECT_EQ(states(), before);
 }
 
-TEST_F(EarlyAboveCommits, WaitForTheCommitInFlightAndNobodyIsCountedAsWaiting) {
-  // Flushes take long: the commit is in flight until the test lets its time pass.
+TEST_F(EarlyAboveCommits, WaitForTheCommitInFlightAndNobodyIsCountedAsWaitingUntilStep) {
+  constexpr std::int64_t kFlushNs = 1'000'000'000;
   house.drive_options.delay_ns = [](const io::Request& request, std::int64_t) {
-    return request.op == io::Op::kFlush ? std::int64_t{1'000'000'000} : std::int64_t{1000};
+    return request.op == io::Op::kFlush ? kFlushNs : std::int64_t{1000};
   };
   open_again();
   train_early();
   EXPECT_THAT(engine->commit({}, CommitMode::kWait), IsOk());
   train_early();
-  const double waited = engine->stats().commit_wait_seconds;
   const Result<CommitTicket> ticket = engine->commit();
   ASSERT_THAT(ticket, IsOk());
-  // One step completes above the commit, the next finds no slot free.
-  train_early();
-  Pass pass = begin();
-  backward(pass, 9);
-  const std::uint64_t read = records_read();
-  turn(200);
-  EXPECT_GT(records_read() + 1, read);
-  if (!ticket->done()) {
+  // All that may happen while the commit's flush goes on.
+  const auto turn_beside_the_flush = [&] {
+    while (house.world.next_due_ns() < house.world.now_ns() + kFlushNs / 2) turn();
+    ASSERT_FALSE(ticket->done());
+  };
+  // One step goes above the commit, the next one finds no slot.
+  for (std::uint64_t number = 0; number < 2; ++number) {
+    const std::uint64_t read = records_read(), written = records_written();
+    const double waited = engine->stats().commit_wait_seconds;
+    Pass pass = begin();
+    backward(pass, number);
+    turn_beside_the_flush();
+    if (number == 0) {
+      EXPECT_EQ(records_written() - written, kCount * kChunk * 12);
+    } else {
+      EXPECT_EQ(records_read() - read, 3 * kChunk * 12);  // as many as there are frames
+      EXPECT_EQ(records_written(), written);
+    }
     EXPECT_EQ(engine->stats().commit_wait_seconds, waited);
+    step(pass);
+    EXPECT_EQ(engine->stats().commit_wait_seconds > waited, number == 1);
   }
-  step(pass);
   EXPECT_THAT(ticket->wait(), IsOk());
   EXPECT_EQ(engine->stats().redone_updates, 0U);
 }
