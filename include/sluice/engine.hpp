@@ -173,7 +173,7 @@ class SLUICE_API Engine {
 
   /// Lays the state out, reserves the budgets and makes the store and fills it, or goes on from the newest commit that
   /// every rank holds (EngineOptions::recover_commit: from that one). A store of another shape (world, chunks, drives,
-  /// policies, order of registration, keep_commits, undo) is rewritten beside the old one, which is removed when the
+  /// policies, optimizers, order of registration, keep_commits, undo) is rewritten beside the old one, which is removed when the
   /// new one is committed. Collective.
   /// Errors: kResourceExhausted with needed, given and the smallest option that would do; kNoSpace; what the
   /// directories are when they are not usable; kFailedPrecondition naming the pid that holds the lock; kAlreadyExists
@@ -186,12 +186,16 @@ class SLUICE_API Engine {
   /// Forward only; allowed inside a step, one at a time.
   Result<Pass> begin_pass(std::string_view phase);
 
-  /// Elements of `range` as `dtype`, between passes. This rank's elements alone.
-  /// Errors: kInvalidArgument for a range outside the parameter or a view that its policy does not have;
+  /// Elements of `range` as `dtype`, between passes: F32, BF16, F16; of 8-bit moments also U8, their codes, which with
+  /// kScale1 and kScale2 are all that is kept of them. This rank's elements alone.
+  /// Errors: kInvalidArgument for a range outside the parameter or a view that its policy or optimizer does not have;
   /// kFailedPrecondition for another rank's elements.
   Status read(ParameterId parameter, View view, Range range, void* target, DType dtype) const;
-  /// Takes what this rank owns of `range`, ignores the rest. A failed write changes nothing.
-  /// Errors: as read; kFailedPrecondition with a lease open on the parameter or inside a pass.
+  /// Takes what this rank owns of `range`, ignores the rest. A failed write changes nothing. bf16 moments are rounded to
+  /// nearest even. 8-bit moments are coded granule by granule (256 elements from element 0 on): every granule that the
+  /// range touches is coded anew, the rest of it from the values it stood for, so write whole granules for what comes
+  /// back as it was.
+  /// Errors: as read; kInvalidArgument for codes and scales, for an 8-bit moment that is infinite, or a second one below 0; kFailedPrecondition with a lease open on the parameter or inside a pass.
   Status write(ParameterId parameter, View view, Range range, const void* source, DType dtype);
 
   /// The group's numbers, from the next step on; until step() is called, also for the one under way.

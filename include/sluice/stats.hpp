@@ -39,7 +39,7 @@ struct Stats {
   std::uint64_t failed_commits = 0;
   std::uint64_t steps_since_commit = 0;  ///< what a crash now would lose; with keep_commits 0 all of them
   std::uint64_t weights_overflowed =
-      0;  ///< elements whose finite master showed an infinite bf16 weight, after their last update
+      0;  ///< elements whose finite master showed an infinite 16-bit weight, after their last update
 
   // Movement.
   std::uint64_t weight_bytes_read = 0;

@@ -93,11 +93,13 @@ enum class Residency : std::uint8_t {
 
 /// What Engine::read and Engine::write look at.
 enum class View : std::uint8_t {
-  kWeight,   ///< the compute weights
-  kMaster,   ///< the fp32 value that the optimizer updates
-  kMoment1,  ///< first moment, fp32
-  kMoment2,  ///< second moment, fp32
+  kWeight,   ///< the compute weights; what is written becomes the master too
+  kMaster,   ///< the fp32 value that the optimizer updates; what is written is rounded to the weight too
+  kMoment1,  ///< first moment, of rules that keep one
+  kMoment2,  ///< second moment, likewise
   kCount,    ///< the parameter's step count: one u64 (DType::kU64), Range{0, 1}
+  kScale1,  ///< of moment1 in 8 bits, to read alone: one F32 for each 256 elements, the range from such a one on
+  kScale2,  ///< of moment2
 };
 
 /// The most commits that a store keeps.

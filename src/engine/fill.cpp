@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "engine/core.hpp"
-#include "engine/element_values.hpp"
 #include "engine/initial.hpp"
+#include "engine/record_values.hpp"
 #include "engine/rewrite.hpp"
 #include "kernels/tile_hash.hpp"
 #include "store/checksum.hpp"
@@ -54,22 +54,20 @@ class FillTask final : public ComputeTask {
   bool is_done = false;
 
  private:
-  const std::byte* at(std::size_t plane, const store::TileExtent& extent) const {
-    return record_ + state_.chunk_layout(chunk_).record.plane_offsets[plane] +
-           extent.first * std::uint64_t{dtype_bytes(state_.class_of(chunk_).planes[plane].dtype)};
-  }
   void hash(std::uint32_t tile) {
-    const store::TileExtent extent = store::tile_extent(state_.chunk_layout(chunk_).elements, tile);
-    for (std::size_t plane = 0; plane < planes_; ++plane)
-      hashes_[plane * tiles_ + tile] = kernels::hash_bytes(
-          at(plane, extent),
-          extent.count * std::size_t{dtype_bytes(state_.class_of(chunk_).planes[plane].dtype)});
+    const store::ChunkLayout& layout = state_.chunk_layout(chunk_);
+    for (std::size_t plane = 0; plane < planes_; ++plane) {
+      const store::TileBytes bytes =
+          store::tile_bytes(layout.elements, tile, state_.class_of(chunk_).planes[plane]);
+      hashes_[plane * tiles_ + tile] =
+          kernels::hash_bytes(record_ + layout.record.plane_offsets[plane] + bytes.first, bytes.count);
+    }
   }
   void count(std::uint32_t tile) {
-    if (state_.class_of(chunk_).policy != Policy::kBf16Split) return;
-    const store::TileExtent extent = store::tile_extent(state_.chunk_layout(chunk_).elements, tile);
-    overflowed_[tile] = count_overflowed(reinterpret_cast<const std::uint16_t*>(at(0, extent)),
-                                         reinterpret_cast<const std::int16_t*>(at(1, extent)), extent.count);
+    const store::ChunkLayout& layout = state_.chunk_layout(chunk_);
+    const store::TileExtent extent = store::tile_extent(layout.elements, tile);
+    overflowed_[tile] =
+        count_overflowed({layout, state_.class_of(chunk_), record_, extent.first, extent.count});
   }
 
   const State& state_;
@@ -149,6 +147,7 @@ Status Core::fill_records() {
     });
   }
   state_.queue->drain();
+  count_overflowed();
   return failure;
 }
 

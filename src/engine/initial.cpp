@@ -8,10 +8,11 @@
 #include <cstring>
 #include <numbers>
 
+#include "engine/record_values.hpp"
 #include "kernels/constants.hpp"
-#include "kernels/convert.hpp"
 #include "kernels/tile_hash.hpp"
 #include "store/checksum.hpp"
+#include "store/element_values.hpp"
 
 namespace sluice::engine {
 namespace {
@@ -79,21 +80,11 @@ Status fill_frozen(const Tensor& tensor, std::uint64_t seed, Range range, DType 
   }
   std::array<float, kernels::kTileElements> values;
   SLUICE_RETURN_IF_ERROR(std::visit(Filler{tensor, seed, range, values.data()}, tensor.initial));
-  switch (dtype) {
-    case DType::kF32:
-      std::memcpy(target, values.data(), range.count * sizeof(float));
-      return {};
-    case DType::kBF16:
-      kernels::f32_to_bf16(reinterpret_cast<std::uint16_t*>(target), values.data(), range.count);
-      return {};
-    case DType::kF16:
-      kernels::f32_to_f16(reinterpret_cast<std::uint16_t*>(target), values.data(), range.count);
-      return {};
-    default:
-      return Status(Code::kInvalidArgument,
-                    fmt::format("initial values of '{}': {} takes zeros or a callback", tensor.name,
-                                dtype_name(dtype)));
-  }
+  if (!store::converts(dtype))
+    return Status(Code::kInvalidArgument, fmt::format("initial values of '{}': {} takes zeros or a callback",
+                                                      tensor.name, dtype_name(dtype)));
+  store::from_f32(target, dtype, values.data(), range.count);
+  return {};
 }
 
 }  // namespace
@@ -111,8 +102,8 @@ Status fill_tile(const State& state, const FirstValues& first_values, std::uint3
   const store::ClassLayout& of_class = state.class_of(chunk);
   const store::TileExtent extent = store::tile_extent(layout.elements, tile);
   for (std::size_t plane = 0; plane < of_class.planes.size(); ++plane) {
-    const std::size_t bytes = dtype_bytes(of_class.planes[plane].dtype);
-    std::memset(record + layout.record.plane_offsets[plane] + extent.first * bytes, 0, extent.count * bytes);
+    const store::TileBytes bytes = store::tile_bytes(layout.elements, tile, of_class.planes[plane]);
+    std::memset(record + layout.record.plane_offsets[plane] + bytes.first, 0, bytes.count);
   }
   const std::uint32_t last = extent.first + extent.count;
   std::array<float, kernels::kTileElements> values;
@@ -123,19 +114,15 @@ Status fill_tile(const State& state, const FirstValues& first_values, std::uint3
     const std::uint64_t seed = first_values.seed;
     const Tensor& tensor = state.registry.tensors()[segment.parameter];
     const Range range{segment.first + (begin - segment.offset), end - begin};
-    std::byte* weight = record + std::uint64_t{begin} * dtype_bytes(of_class.planes[0].dtype);
     if (of_class.policy == Policy::kFrozen) {
+      std::byte* weight = record + std::uint64_t{begin} * dtype_bytes(of_class.planes[0].dtype);
       SLUICE_RETURN_IF_ERROR(fill_frozen(tensor, seed, range, of_class.planes[0].dtype, weight));
       continue;
     }
     SLUICE_RETURN_IF_ERROR(std::visit(Filler{tensor, seed, range, values.data()}, tensor.initial));
-    if (of_class.policy == Policy::kFp32) {
-      std::memcpy(weight, values.data(), range.count * sizeof(float));
-      continue;
-    }
-    auto* residual = reinterpret_cast<std::int16_t*>(record + layout.record.plane_offsets[1]) + begin;
-    overflowed +=
-        kernels::split_bf16(reinterpret_cast<std::uint16_t*>(weight), residual, values.data(), range.count);
+    const RecordElements elements{layout, of_class, record, begin, end - begin};
+    write_values(elements, View::kMaster, reinterpret_cast<const std::byte*>(values.data()), DType::kF32);
+    overflowed += count_overflowed(elements);
   }
   return {};
 }

@@ -16,8 +16,8 @@ struct FirstValues {
   bool wanted(std::uint32_t tensor) const { return recovered.empty() || !recovered[tensor]; }
 };
 
-/// Fills one tile of a new record: first values of the weights (and residuals), zero moments, zero gaps.
-/// Returns, through `overflowed`, how many finite values show an infinite bf16 weight.
+/// Fills one tile of a new record: first values of the weights (and what is kept of their masters), zero moments, zero gaps.
+/// Returns, through `overflowed`, how many finite values show an infinite weight.
 /// Errors: those of an InitialCallback, naming the parameter.
 /// Threads: any, one a tile; a tile with a callback on the thread that called seal().
 Status fill_tile(const State& state, const FirstValues& first_values, std::uint32_t chunk, std::uint32_t tile,

@@ -20,8 +20,10 @@ class PlaneHashTask final : public ComputeTask {
   std::uint32_t tiles() const override { return static_cast<std::uint32_t>(hashes_.size()); }
   void run(std::uint32_t tile) override {
     const store::TileExtent extent = store::tile_extent(plane_.elements, tile);
-    const std::size_t bytes = plane_.element_bytes;
-    hashes_[tile] = kernels::hash_bytes(plane_.data + extent.first * bytes, extent.count * bytes);
+    const auto bytes = [&](std::size_t elements) {
+      return (elements + plane_.elements_per_value - 1) / plane_.elements_per_value * plane_.value_bytes;
+    };
+    hashes_[tile] = kernels::hash_bytes(plane_.data + bytes(extent.first), bytes(extent.count));
   }
   void done() override {
     const std::uint64_t checksum = store::combine_tiles(hashes_);
@@ -52,8 +54,9 @@ void hash_planes(const State& state, std::uint32_t chunk, PlaneRange planes, con
   const auto gathered = std::make_shared<Gathered>(Gathered{{}, planes.count, std::move(done)});
   const store::ChunkLayout& layout = state.chunk_layout(chunk);
   for (std::size_t plane = planes.first; plane < planes.first + planes.count; ++plane) {
+    const store::PlaneFormat& format = state.class_of(chunk).planes[plane];
     const PlaneView view{record + layout.record.plane_offsets[plane], layout.elements,
-                         dtype_bytes(state.class_of(chunk).planes[plane].dtype)};
+                         dtype_bytes(format.dtype), format.elements_per_value};
     hash_plane(*state.compute, view, [gathered, plane](std::uint64_t checksum) {
       gathered->checksums[plane] = checksum;
       if (--gathered->left == 0) gathered->done(gathered->checksums);

@@ -85,7 +85,8 @@ bool equal_planes(PlaneRange planes, const PlaneChecksums& a, const PlaneChecksu
 struct PlaneView {
   const std::byte* data = nullptr;
   std::uint32_t elements = 0;
-  std::uint32_t element_bytes = 0;
+  std::uint32_t value_bytes = 0;
+  std::uint32_t elements_per_value = 1;
 };
 void hash_plane(Compute& compute, PlaneView plane, std::function<void(std::uint64_t checksum)> done);
 

@@ -181,7 +181,8 @@ Status Core::open_source() {
   for (std::uint32_t tensor = 0; tensor < first_values_.recovered.size(); ++tensor) {
     const std::optional<std::uint32_t> parameter = recovery_->source.parameters[tensor];
     first_values_.recovered[tensor] = parameter.has_value();
-    recovery_->step_counts.push_back(parameter ? reader.parameters()[*parameter].step_count : 0);
+    recovery_->step_counts.push_back(
+        recovery_->source.keeps_moments[tensor] ? reader.parameters()[*parameter].step_count : 0);
   }
   recovery_->steps = reader.steps();
   Recovered& report = recovery_->report;

@@ -4,104 +4,119 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
+#include <iterator>
 #include <set>
 #include <utility>
+#include <variant>
+#include <vector>
 
-#include "engine/element_values.hpp"
-#include "kernels/convert.hpp"
+#include "engine/record_values.hpp"
+#include "store/element_values.hpp"
+#include "store/value_reader.hpp"
 
 namespace sluice::engine {
 namespace {
 
-/// Elements that are converted at once.
+using store::Plane;
+
+/// Elements that are converted at once, whole granules.
 constexpr std::uint64_t kPiece = 64 << 10;
+
+bool of_weights(const store::PlaneFormat& format) {
+  return format.plane == Plane::kWeight || format.plane == Plane::kResidual || format.plane == Plane::kMaster;
+}
 
 /// One run of a tensor's elements on its way from a store to a record.
 class Copier {
  public:
   Copier(const State& state, const Source& source, std::uint32_t chunk, const store::Segment& segment,
          std::byte* record)
-      : of_class_(state.class_of(chunk)),
-        layout_(state.chunk_layout(chunk)),
-        segment_(segment),
-        record_(record),
+      : target_{state.chunk_layout(chunk), state.class_of(chunk), record, segment.offset, segment.count},
+        range_{segment.first, segment.count},
         reader_(*source.reader),
+        values_(reader_),
         parameter_(*source.parameters[segment.parameter]),
-        stored_(reader_.parameters()[parameter_]) {}
+        stored_(reader_.parameters()[parameter_]),
+        keeps_moments_(source.keeps_moments[segment.parameter]) {}
 
   Status run() {
-    const bool same_weights = stored_.planes.front() == of_class_.planes.front() &&
-                              has(store::Plane::kResidual) == wants(store::Plane::kResidual);
-    // A frozen bf16 weight is the bf16 plane of a split one.
-    const bool frozen_of_split =
-        !wants(store::Plane::kResidual) && stored_.planes.front() == of_class_.planes.front();
-    if (same_weights || frozen_of_split) {
-      SLUICE_RETURN_IF_ERROR(copy(store::Plane::kWeight));
-      if (same_weights && wants(store::Plane::kResidual))
-        SLUICE_RETURN_IF_ERROR(copy(store::Plane::kResidual));
-    } else {
-      SLUICE_RETURN_IF_ERROR(convert_weights());
-    }
-    for (store::Plane moment : {store::Plane::kMoment1, store::Plane::kMoment2})
-      if (wants(moment) && has(moment)) SLUICE_RETURN_IF_ERROR(copy(moment));
-    return {};
+    SLUICE_RETURN_IF_ERROR(copy_weights());
+    if (!keeps_moments_) return {};
+    SLUICE_RETURN_IF_ERROR(copy_moment(View::kMoment1, Plane::kMoment1));
+    return copy_moment(View::kMoment2, Plane::kMoment2);
   }
 
  private:
-  const store::PlaneFormat* find(store::Plane plane) const {
-    const auto found = std::ranges::find(stored_.planes, plane, &store::PlaneFormat::plane);
-    return found == stored_.planes.end() ? nullptr : &*found;
-  }
-  bool has(store::Plane plane) const { return find(plane) != nullptr; }
-  bool wants(store::Plane plane) const { return find_plane(of_class_, plane).has_value(); }
+  const std::vector<store::PlaneFormat>& wanted() const { return target_.of_class.planes; }
 
-  std::byte* target(store::Plane plane, std::uint64_t done = 0) const {
-    const std::size_t index = *find_plane(of_class_, plane);
-    return record_ + layout_.record.plane_offsets[index] +
-           (segment_.offset + done) * dtype_bytes(of_class_.planes[index].dtype);
-  }
-  Status copy(store::Plane plane) {
-    return reader_.read(parameter_, plane, {segment_.first, segment_.count}, target(plane));
+  Status copy_weights() {
+    std::vector<store::PlaneFormat> kept, mine;
+    std::ranges::copy_if(stored_.planes, std::back_inserter(kept), of_weights);
+    std::ranges::copy_if(wanted(), std::back_inserter(mine), of_weights);
+    // A frozen weight may be that plane of a stepped one as it is.
+    const bool frozen = !target_.of_class.gradient && kept.front() == mine.front();
+    if (kept != mine && !frozen) return convert_weights();
+    for (const store::PlaneFormat& format : mine) SLUICE_RETURN_IF_ERROR(copy(format.plane));
+    return {};
   }
 
   Status convert_weights() {
-    const DType from = stored_.planes.front().dtype, to = of_class_.planes.front().dtype;
-    if (!converts(from) || !converts(to))
+    if (!store::converts(stored_.planes.front().dtype) || !store::converts(wanted().front().dtype))
       return Status(Code::kInvalidArgument, fmt::format("'{}': {} cannot be made of the store's {}",
-                                                        stored_.name, dtype_name(to), dtype_name(from)));
-    std::vector<std::byte> weights(kPiece * dtype_bytes(from));
-    std::vector<std::int16_t> residuals(has(store::Plane::kResidual) ? kPiece : 0);
-    std::vector<float> masters(kPiece);
-    for (std::uint64_t done = 0; done < segment_.count; done += kPiece) {
-      const Range range{segment_.first + done, std::min<std::uint64_t>(kPiece, segment_.count - done)};
-      SLUICE_RETURN_IF_ERROR(reader_.read(parameter_, store::Plane::kWeight, range, weights.data()));
-      if (residuals.empty()) {
-        to_f32(masters.data(), weights.data(), from, range.count);
-      } else {
-        SLUICE_RETURN_IF_ERROR(reader_.read(parameter_, store::Plane::kResidual, range,
-                                            reinterpret_cast<std::byte*>(residuals.data())));
-        kernels::join_bf16_split(masters.data(), reinterpret_cast<const std::uint16_t*>(weights.data()),
-                                 residuals.data(), range.count);
-      }
-      if (wants(store::Plane::kResidual))
-        kernels::split_bf16(reinterpret_cast<std::uint16_t*>(target(store::Plane::kWeight, done)),
-                            reinterpret_cast<std::int16_t*>(target(store::Plane::kResidual, done)),
-                            masters.data(), range.count);
-      else
-        from_f32(target(store::Plane::kWeight, done), to, masters.data(), range.count);
+                                                        stored_.name, dtype_name(wanted().front().dtype),
+                                                        dtype_name(stored_.planes.front().dtype)));
+    const View view = target_.of_class.gradient ? View::kMaster : View::kWeight;
+    return convert(
+        view, [&](Range piece, float* values) { return values_.read_master(parameter_, piece, values); });
+  }
+
+  Status copy_moment(View view, Plane moment) {
+    const auto kept = store::find_plane(stored_.planes, moment), mine = store::find_plane(wanted(), moment);
+    if (!kept || !mine) return {};
+    if (stored_.planes[*kept] != wanted()[*mine])
+      return convert(view, [&](Range piece, float* values) {
+        return values_.read_moment(parameter_, moment, piece, values);
+      });
+    SLUICE_RETURN_IF_ERROR(copy(moment));
+    return store::is_coded(wanted()[*mine]) ? copy(store::scale_of(moment)) : Status();
+  }
+
+  /// A plane as it is.
+  Status copy(Plane plane) {
+    return reader_.read(parameter_, plane, range_, target_.at(*store::find_plane(wanted(), plane)));
+  }
+
+  template <class Read>
+  Status convert(View view, const Read& read) {
+    std::vector<float> values(std::min<std::uint64_t>(kPiece, range_.count));
+    for (std::uint64_t done = 0; done < range_.count; done += kPiece) {
+      const Range piece{range_.first + done, std::min<std::uint64_t>(kPiece, range_.count - done)};
+      SLUICE_RETURN_IF_ERROR(read(piece, values.data()));
+      RecordElements target = target_;
+      target.offset += static_cast<std::uint32_t>(done);
+      target.count = static_cast<std::uint32_t>(piece.count);
+      write_values(target, view, reinterpret_cast<const std::byte*>(values.data()), DType::kF32);
     }
     return {};
   }
 
-  const store::ClassLayout& of_class_;
-  const store::ChunkLayout& layout_;
-  const store::Segment& segment_;
-  std::byte* const record_;
+  const RecordElements target_;
+  const Range range_;
   store::StoreReader& reader_;
+  store::ValueReader values_;
   const std::uint32_t parameter_;
   const store::ReadableParameter& stored_;
+  const bool keeps_moments_;
 };
+
+/// Whether what one rule has made of its moments and counts is what the other would have. Adam and AdamW differ in
+/// what they do with weight decay alone.
+bool share_moments(const Optimizer& a, const Optimizer& b) {
+  const auto is_adam = [](const Optimizer& optimizer) {
+    return std::holds_alternative<Adam>(optimizer) || std::holds_alternative<AdamW>(optimizer);
+  };
+  return a.index() == b.index() || (is_adam(a) && is_adam(b));
+}
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
   return fmt::format("({})", fmt::join(shape, ", "));
@@ -110,7 +125,7 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 }  // namespace
 
 Result<Source> match(const Registry& registry, store::StoreReader& reader, const RecoveryOptions& allowed) {
-  Source source{.reader = &reader, .parameters = {}, .differences = {}};
+  Source source{.reader = &reader, .parameters = {}, .keeps_moments = {}, .differences = {}};
   std::vector<std::string> refused;
   const auto note = [&](bool is_allowed, std::string text) {
     if (!is_allowed) refused.push_back(text);
@@ -121,6 +136,7 @@ Result<Source> match(const Registry& registry, store::StoreReader& reader, const
   for (const Tensor& tensor : registry.tensors()) {
     const std::optional<std::uint32_t> found = reader.find(tensor.name);
     source.parameters.push_back(std::nullopt);
+    source.keeps_moments.push_back(false);
     if (!found) {
       note(allowed.allow_missing, fmt::format("'{}' is not in the store", tensor.name));
       continue;
@@ -137,6 +153,15 @@ Result<Source> match(const Registry& registry, store::StoreReader& reader, const
     if (stored.policy != policy)
       source.differences.push_back(fmt::format("'{}' has policy {}, in the store {}", tensor.name,
                                                policy_name(policy), policy_name(stored.policy)));
+    const Optimizer& optimizer = registry.groups()[tensor.group].options.optimizer;
+    const OptimizerKind& kind = optimizer_kinds()[stored.optimizer];
+    source.keeps_moments.back() = share_moments(optimizer, kind.defaults);
+    const bool stepped = policy != Policy::kFrozen && stored.policy != Policy::kFrozen;
+    if (stepped && optimizer.index() != stored.optimizer)
+      source.differences.push_back(fmt::format(
+          "'{}' has optimizer {}, in the store {}: {}", tensor.name, kind_of(optimizer).name, kind.name,
+          source.keeps_moments.back() ? "its moments and step count are kept"
+                                      : "its moments and step count start anew"));
   }
   for (const std::string& name : extra)
     note(allowed.allow_extra, fmt::format("'{}' is in the store and was not registered", name));

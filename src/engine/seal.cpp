@@ -151,9 +151,12 @@ void Core::measure_commit_record() {
   if (options_.keep_commits == 0) return;
   stored_parameters_ = state_.registry.stored_parameters();
   store::RecordSize size{.chunks = state_.chunks.size(),
+                         .planes = 0,
                          .parameters = stored_parameters_.size(),
                          .groups = state_.registry.groups().size(),
                          .user_bytes = options_.max_user_bytes};
+  for (const store::ClassLayout& of_class : state_.layout.classes())
+    size.planes = std::max<std::uint64_t>(size.planes, of_class.planes.size());
   for (const Group& group : state_.registry.groups()) size.group_name_bytes += group.options.name.size();
   commit_record_bytes_ = round_up(store::commit_record_bytes(size), std::max(grid_bytes_, kPage));
 }

@@ -74,7 +74,7 @@ struct State {
   }
   /// Unpadded bytes of one plane of a chunk.
   std::uint64_t plane_bytes(std::uint32_t chunk, std::size_t plane) const {
-    return std::uint64_t{chunk_layout(chunk).elements} * dtype_bytes(class_of(chunk).planes[plane].dtype);
+    return class_of(chunk).planes[plane].bytes(chunk_layout(chunk).elements);
   }
   bool stepped(std::uint32_t chunk) const { return class_of(chunk).gradient.has_value(); }
 

@@ -3,89 +3,55 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "engine/core.hpp"
-#include "engine/element_values.hpp"
-#include "kernels/constants.hpp"
-#include "kernels/convert.hpp"
+#include "engine/record_values.hpp"
 #include "store/checksum.hpp"
+#include "store/element_values.hpp"
 
 namespace sluice::engine {
 namespace {
 
-/// A record's planes and one run of its elements.
-struct Elements {
-  const store::ChunkLayout& layout;
-  const store::ClassLayout& of_class;
-  std::byte* record;
-  std::uint32_t offset;
-  std::uint32_t count;
-
-  std::byte* at(std::size_t plane, std::size_t done = 0) const {
-    return record + layout.record.plane_offsets[plane] +
-           (offset + done) * dtype_bytes(of_class.planes[plane].dtype);
-  }
-};
-
-/// Planes that a view is made of. Requires: the class has the view.
-PlaneRange planes_of(const store::ClassLayout& of_class, View view) {
+std::string_view view_name(View view) {
   switch (view) {
-    case View::kMoment1:
-      return {*find_plane(of_class, store::Plane::kMoment1), 1};
-    case View::kMoment2:
-      return {*find_plane(of_class, store::Plane::kMoment2), 1};
+    case View::kWeight:
+      return "weight";
     case View::kMaster:
-      return {0, find_plane(of_class, store::Plane::kResidual) ? std::size_t{2} : 1};
-    default:
-      return {0, 1};
+      return "master";
+    case View::kMoment1:
+      return "moment1";
+    case View::kMoment2:
+      return "moment2";
+    case View::kCount:
+      return "count";
+    case View::kScale1:
+      return "scale1";
+    case View::kScale2:
+      return "scale2";
   }
+  return "?";
 }
 
-void copy_out(const Elements& elements, View view, std::byte* target, DType dtype) {
-  const PlaneRange planes = planes_of(elements.of_class, view);
-  const DType stored = elements.of_class.planes[planes.first].dtype;
-  if (planes.count == 1 && stored == dtype) {
-    std::memcpy(target, elements.at(planes.first), std::uint64_t{elements.count} * dtype_bytes(dtype));
-    return;
-  }
-  std::array<float, kernels::kTileElements> values;
-  for (std::size_t done = 0; done < elements.count; done += values.size()) {
-    const std::size_t count = std::min(values.size(), elements.count - done);
-    if (planes.count == 2)
-      kernels::join_bf16_split(values.data(), reinterpret_cast<const std::uint16_t*>(elements.at(0, done)),
-                               reinterpret_cast<const std::int16_t*>(elements.at(1, done)), count);
-    else
-      to_f32(values.data(), elements.at(planes.first, done), stored, count);
-    from_f32(target + done * dtype_bytes(dtype), dtype, values.data(), count);
-  }
+bool is_scale(View view) { return view == View::kScale1 || view == View::kScale2; }
+
+/// What an 8-bit moment is kept as, beside its scales.
+bool is_code(Policy policy, View view, DType dtype) {
+  return policy == Policy::kMoments8 && dtype == DType::kU8 &&
+         (view == View::kMoment1 || view == View::kMoment2);
 }
 
-void copy_in(const Elements& elements, View view, const std::byte* source, DType dtype) {
-  const bool split = (view == View::kWeight || view == View::kMaster) &&
-                     find_plane(elements.of_class, store::Plane::kResidual).has_value();
-  const std::size_t plane = planes_of(elements.of_class, view).first;
-  const DType stored = elements.of_class.planes[plane].dtype;
-  if (!split && stored == dtype) {
-    std::memcpy(elements.at(plane), source, std::uint64_t{elements.count} * dtype_bytes(dtype));
-    return;
-  }
-  std::array<float, kernels::kTileElements> values;
-  for (std::size_t done = 0; done < elements.count; done += values.size()) {
-    const std::size_t count = std::min(values.size(), elements.count - done);
-    to_f32(values.data(), source + done * dtype_bytes(dtype), dtype, count);
-    if (split)
-      kernels::split_bf16(reinterpret_cast<std::uint16_t*>(elements.at(0, done)),
-                          reinterpret_cast<std::int16_t*>(elements.at(1, done)), values.data(), count);
-    else
-      from_f32(elements.at(plane, done), stored, values.data(), count);
-  }
+/// Values of a view before those of an element. Requires: of scales the first of a granule.
+std::uint64_t values_before(View view, std::uint64_t element) {
+  return is_scale(view) ? element / store::kGranule : element;
 }
 
-std::uint64_t count_overflowed_of(const Elements& chunk) {
-  if (!find_plane(chunk.of_class, store::Plane::kResidual)) return 0;
-  return count_overflowed(reinterpret_cast<const std::uint16_t*>(chunk.at(0)),
-                          reinterpret_cast<const std::int16_t*>(chunk.at(1)), chunk.count);
+/// A region of Core's, in its chunk's record.
+template <class Region>
+RecordElements elements_of(const State& state, const Region& region, std::byte* record) {
+  return {state.chunk_layout(region.chunk), state.class_of(region.chunk), record, region.offset,
+          region.count};
 }
 
 }  // namespace
@@ -121,11 +87,22 @@ Status Core::check_access(std::uint32_t tensor, View view, Range range, DType dt
   if (range.first > of.elements || range.count > of.elements - range.first)
     return refuse(fmt::format("range [{}, {} + {}), accepted: within [0, {})", range.first, range.first,
                               range.count, of.elements));
+  const GroupOptions& group = state_.registry.group_of(tensor).options;
+  if (!frozen && !has_view(store::planes_of(group.policy, group.optimizer, group.frozen_dtype), view))
+    return refuse(fmt::format("policy {} with optimizer {} keeps no {}", policy_name(group.policy),
+                              kind_of(group.optimizer).name, view_name(view)));
+  if (is_scale(view)) {
+    if (range.first % store::kGranule != 0 || dtype != DType::kF32)
+      return refuse(fmt::format("{} as {} from element {} on, accepted: as F32, from a multiple of {} on",
+                                view_name(view), dtype_name(dtype), range.first, store::kGranule));
+    return {};
+  }
+  if (is_code(group.policy, view, dtype)) return {};
   const DType weight = state_.registry.weight_dtype(tensor);
-  if (!converts(dtype) || !converts(weight)) {
+  if (!store::converts(dtype) || !store::converts(weight)) {
     if (!(frozen && dtype == weight))
       return refuse(fmt::format("dtype = {}, accepted: {}", dtype_name(dtype),
-                                converts(weight) ? "F32, BF16, F16" : dtype_name(weight)));
+                                store::converts(weight) ? "F32, BF16, F16" : dtype_name(weight)));
   }
   return {};
 }
@@ -175,9 +152,8 @@ Status Core::load(std::uint32_t chunk, PlaneRange planes, std::byte* frame) {
   }));
   const store::ChunkLayout& layout = state_.chunk_layout(chunk);
   for (std::size_t plane = planes.first; plane < planes.first + planes.count; ++plane) {
-    const std::uint64_t checksum =
-        store::plane_checksum(frame + layout.record.plane_offsets[plane], layout.elements,
-                              state_.class_of(chunk).planes[plane].dtype);
+    const std::uint64_t checksum = store::plane_checksum(
+        frame + layout.record.plane_offsets[plane], layout.elements, state_.class_of(chunk).planes[plane]);
     if (checksum != state_.chunks[chunk].checksums[plane]) return damaged(chunk, planes, frame);
   }
   return {};
@@ -237,11 +213,12 @@ Status Core::read(ParameterId parameter, View view, Range range, void* target, D
                               state_.registry.tensors()[*tensor].name, range.first, range.first, range.count,
                               group.rank, own.first, own.first, own.count));
   for (const Region& region : regions_of(*tensor, range))
-    SLUICE_RETURN_IF_ERROR(
-        with_record(region.chunk, planes_of(state_.class_of(region.chunk), view), [&](std::byte* record) {
-          copy_out({state_.chunk_layout(region.chunk), state_.class_of(region.chunk), record, region.offset,
-                    region.count},
-                   view, static_cast<std::byte*>(target) + region.position * dtype_bytes(dtype), dtype);
+    SLUICE_RETURN_IF_ERROR(with_record(
+        region.chunk, planes_of_view(state_.class_of(region.chunk), view), [&](std::byte* record) {
+          read_values(
+              elements_of(state_, region, record), view,
+              static_cast<std::byte*>(target) + values_before(view, region.position) * dtype_bytes(dtype),
+              dtype);
           return Status();
         }));
   return {};
@@ -253,6 +230,19 @@ Status Core::write(ParameterId parameter, View view, Range range, const void* so
   const Result<std::uint32_t> tensor = state_.registry.tensor_of(parameter);
   if (!tensor.ok()) return tensor.status();
   SLUICE_RETURN_IF_ERROR(check_access(*tensor, view, range, dtype));
+  const auto* const bytes = static_cast<const std::byte*>(source);
+  const Policy policy = state_.registry.group_of(*tensor).options.policy;
+  const std::string& name = state_.registry.tensors()[*tensor].name;
+  if (is_scale(view) || is_code(policy, view, dtype))
+    return Status(
+        Code::kInvalidArgument,
+        fmt::format("'{}': codes and scales follow from moments, which are written as F32, BF16 or F16",
+                    name));
+  if (!can_keep(policy, view, {bytes, dtype, range.count}))
+    return Status(Code::kInvalidArgument,
+                  fmt::format("'{}': {}, which policy moments8 does not keep", name,
+                              view == View::kMoment1 ? "an infinite moment1"
+                                                     : "a moment2 that is infinite or below 0"));
   std::lock_guard lock(access_mutex_);
   SLUICE_RETURN_IF_ERROR(take_unreported());
   SLUICE_RETURN_IF_ERROR(between_passes());
@@ -269,9 +259,8 @@ Status Core::write(ParameterId parameter, View view, Range range, const void* so
     std::memcpy(&state_.registry.tensors()[*tensor].step_count, source, sizeof(std::uint64_t));
   } else {
     status = write_regions(*tensor, regions_of(*tensor, range), [&](const Region& region, std::byte* record) {
-      copy_in({state_.chunk_layout(region.chunk), state_.class_of(region.chunk), record, region.offset,
-               region.count},
-              view, static_cast<const std::byte*>(source) + region.position * dtype_bytes(dtype), dtype);
+      write_values(elements_of(state_, region, record), view, bytes + region.position * dtype_bytes(dtype),
+                   dtype);
     });
   }
   const Status resumed = loop().call([&](Ticket& ticket) {
@@ -309,8 +298,8 @@ Status Core::write_regions(std::uint32_t tensor, const std::vector<Region>& regi
       next.chunk = region.chunk;
       for (std::size_t plane = 0; plane < of_class.planes.size(); ++plane)
         next.checksums[plane] = store::plane_checksum(record + layout.record.plane_offsets[plane],
-                                                      layout.elements, of_class.planes[plane].dtype);
-      next.overflowed = count_overflowed_of({layout, of_class, record, 0, layout.elements});
+                                                      layout.elements, of_class.planes[plane]);
+      next.overflowed = engine::count_overflowed({layout, of_class, record, 0, layout.elements});
       SLUICE_ASSIGN_OR_RETURN(next.slot, find_target(region.chunk));
       const bool in_place = next.slot == chunk.current;
       overwriting = overwriting || in_place;
@@ -337,7 +326,7 @@ Status Core::write_regions(std::uint32_t tensor, const std::vector<Region>& regi
         state_.chunks[region.chunk].changed = true;
         const store::ChunkLayout& layout = state_.chunk_layout(region.chunk);
         state_.chunks[region.chunk].overflowed =
-            count_overflowed_of({layout, state_.class_of(region.chunk), record, 0, layout.elements});
+            engine::count_overflowed({layout, state_.class_of(region.chunk), record, 0, layout.elements});
       }
   const Status settled = loop().call([&](Ticket& ticket) {
     for (const Written& next : written) {

@@ -72,7 +72,7 @@ struct Catalog {
 /// each chunk's class has a run on its home, with slots for all its chunks there; all runs of a class have slots
 /// that hold its records.
 /// Errors: kInvalidArgument, saying what is wrong; kUnimplemented with the number of a policy, optimizer,
-/// dtype or gradient storage that this build does not have.
+/// dtype or gradient storage that this build does not have, and for a policy that its optimizer does not go with.
 Status check(const Catalog& catalog);
 
 /// Requires: check() accepts it.

@@ -47,10 +47,13 @@ Status check_known(const StoredParameter& parameter) {
     return Status(Code::kUnimplemented,
                   fmt::format("{} {}, this build does not have it", what, static_cast<unsigned>(value)));
   };
-  if (parameter.policy > Policy::kFrozen) return unknown("policy", parameter.policy);
+  if (std::ranges::find(policies(), parameter.policy) == policies().end())
+    return unknown("policy", parameter.policy);
   if (parameter.frozen_dtype > DType::kF64) return unknown("dtype", parameter.frozen_dtype);
   if (parameter.gradient > GradientStorage::kBf16Once) return unknown("gradient storage", parameter.gradient);
-  return check_alternative(parameter.optimizer);
+  SLUICE_RETURN_IF_ERROR(check_alternative(parameter.optimizer));
+  const Status together = validate(parameter.policy, optimizer_kinds()[parameter.optimizer].defaults);
+  return together.ok() ? Status() : Status(Code::kUnimplemented, together.message());
 }
 
 bool same_group(const StoredParameter& a, const StoredParameter& b) {

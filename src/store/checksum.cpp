@@ -15,16 +15,21 @@ TileExtent tile_extent(std::uint32_t elements, std::uint32_t tile) {
   return {first, std::min(kTile, elements - first)};
 }
 
+TileBytes tile_bytes(std::uint32_t elements, std::uint32_t tile, const kernels::PlaneFormat& format) {
+  const TileExtent extent = tile_extent(elements, tile);
+  return {format.bytes(extent.first), format.bytes(extent.count)};
+}
+
 std::uint64_t combine_tiles(std::span<const std::uint64_t> tile_hashes) {
   return kernels::plane_hash(tile_hashes.data(), tile_hashes.size());
 }
 
-std::uint64_t plane_checksum(const std::byte* plane, std::uint32_t elements, DType dtype) {
-  const std::size_t element_bytes = dtype_bytes(dtype);
+std::uint64_t plane_checksum(const std::byte* plane, std::uint32_t elements,
+                             const kernels::PlaneFormat& format) {
   std::vector<std::uint64_t> hashes(tile_count(elements));
   for (std::uint32_t tile = 0; tile < hashes.size(); ++tile) {
-    const TileExtent extent = tile_extent(elements, tile);
-    hashes[tile] = kernels::hash_bytes(plane + extent.first * element_bytes, extent.count * element_bytes);
+    const TileBytes bytes = tile_bytes(elements, tile, format);
+    hashes[tile] = kernels::hash_bytes(plane + bytes.first, bytes.count);
   }
   return combine_tiles(hashes);
 }

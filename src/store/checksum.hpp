@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "sluice/types.hpp"
+#include "kernels/planes.hpp"
 
 namespace sluice::store {
 
@@ -25,13 +25,24 @@ struct TileExtent {
 /// Requires: tile < tile_count(elements).
 TileExtent tile_extent(std::uint32_t elements, std::uint32_t tile);
 
+/// Bytes [first, first + count) of a plane: the values of a tile's elements. Of a plane of scales those of its 64
+/// granules.
+struct TileBytes {
+  std::uint64_t first = 0;
+  std::size_t count = 0;
+};
+
+/// Requires: tile < tile_count(elements).
+TileBytes tile_bytes(std::uint32_t elements, std::uint32_t tile, const kernels::PlaneFormat& format);
+
 /// A plane's checksum from the XXH3-64 of its tiles, in order of the tiles; they may have been hashed in any
 /// order by any thread. Padding after the last element is in no tile.
 std::uint64_t combine_tiles(std::span<const std::uint64_t> tile_hashes);
 
 /// The checksum of a whole plane in memory.
-/// Requires: `plane` holds elements * dtype_bytes(dtype).
+/// Requires: `plane` holds format.bytes(elements).
 /// Cost: one pass over the plane.
-std::uint64_t plane_checksum(const std::byte* plane, std::uint32_t elements, DType dtype);
+std::uint64_t plane_checksum(const std::byte* plane, std::uint32_t elements,
+                             const kernels::PlaneFormat& format);
 
 }  // namespace sluice::store

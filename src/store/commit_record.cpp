@@ -23,12 +23,14 @@ constexpr std::string_view kMagic(
 constexpr std::size_t kHeaderBytes = 112;
 constexpr std::size_t kChecksumBytes = 8;
 constexpr std::size_t kGroupBytes = 8 + 8 * kOptimizerNumbers;  // without its name
-constexpr std::size_t kChunkBytes = 12 + 8 * kMaxPlanes;
+constexpr std::size_t kPlaceBytes = 12;                         // of a chunk, before its checksums
+constexpr std::uint32_t kPlanesInVersion1 = 4;
 
 Status damaged(std::string what) { return Status(Code::kDataLoss, "a damaged commit record: " + what); }
 
 /// How many of each table's entries follow the header.
 struct Counts {
+  std::uint32_t planes = 0;  // checksums a chunk
   std::uint32_t groups = 0;
   std::uint64_t step_counts = 0;
   std::uint64_t chunks = 0;
@@ -66,12 +68,13 @@ Status get_tables(ByteReader& reader, const Counts& counts, CommitRecord& record
   if (!reader.holds(counts.step_counts, 8)) return too_many();
   record.step_counts.resize(counts.step_counts);
   for (std::uint64_t& step_count : record.step_counts) step_count = reader.get<std::uint64_t>();
-  if (!reader.holds(counts.chunks, kChunkBytes)) return too_many();
+  if (!reader.holds(counts.chunks, kPlaceBytes + std::size_t{8} * counts.planes)) return too_many();
   record.chunks.resize(counts.chunks);
   for (CommittedChunk& chunk : record.chunks) {
     chunk.place.drive = reader.get<std::uint32_t>();
     chunk.place.offset = reader.get<std::uint64_t>();
-    for (std::uint64_t& checksum : chunk.checksums) checksum = reader.get<std::uint64_t>();
+    for (std::uint64_t& checksum : std::span(chunk.checksums).first(counts.planes))
+      checksum = reader.get<std::uint64_t>();
   }
   if (!reader.ok() || counts.user_bytes != reader.remaining()) return too_many();
   const auto user_bytes = reader.take(counts.user_bytes);
@@ -105,10 +108,15 @@ Result<std::span<const std::byte>> sealed_bytes(std::span<const std::byte> bytes
 
 RecordSize size_of(const CommitRecord& record) {
   RecordSize size{.chunks = record.chunks.size(),
+                  .planes = 0,
                   .parameters = record.step_counts.size(),
                   .groups = record.groups.size(),
                   .user_bytes = record.user_bytes.size()};
   for (const GroupSettings& group : record.groups) size.group_name_bytes += group.name.size();
+  for (const CommittedChunk& chunk : record.chunks)
+    while (size.planes < kMaxPlanes && std::ranges::any_of(std::span(chunk.checksums).subspan(size.planes),
+                                                           [](std::uint64_t sum) { return sum != 0; }))
+      ++size.planes;
   return size;
 }
 
@@ -122,17 +130,19 @@ std::uint64_t commit_record_bytes(const RecordSize& size) {
   add(size.groups, kGroupBytes);
   add(size.group_name_bytes, 1);
   add(size.parameters, 8);
-  add(size.chunks, kChunkBytes);
+  add(size.chunks, kPlaceBytes);
+  add(size.chunks, 8 * size.planes);
   add(size.user_bytes, 1);
   return total;
 }
 
 std::uint64_t encode(const CommitRecord& record, std::span<std::byte> target) {
-  const std::uint64_t total_bytes = commit_record_bytes(size_of(record));
+  const RecordSize size = size_of(record);
+  const std::uint64_t total_bytes = commit_record_bytes(size);
   ByteWriter writer(target);
   writer.put(kMagic);
   writer.put(kCommitRecordVersion);
-  writer.put(std::uint32_t{kMaxPlanes});
+  writer.put(static_cast<std::uint32_t>(size.planes));
   writer.put(total_bytes);
   writer.put(record.volume_id);
   writer.put(record.store_id);
@@ -156,7 +166,7 @@ std::uint64_t encode(const CommitRecord& record, std::span<std::byte> target) {
   for (const CommittedChunk& chunk : record.chunks) {
     writer.put(chunk.place.drive);
     writer.put(chunk.place.offset);
-    for (const std::uint64_t checksum : chunk.checksums) writer.put(checksum);
+    for (const std::uint64_t checksum : std::span(chunk.checksums).first(size.planes)) writer.put(checksum);
   }
   writer.put(record.user_bytes);
   writer.put(kernels::hash_bytes(target.data(), writer.at()));
@@ -177,12 +187,12 @@ Result<CommitRecord> decode_commit(std::span<const std::byte> bytes) {
                   fmt::format("a commit record of format version {}, this build reads up to version {}",
                               version, kCommitRecordVersion));
   }
-  if (version == 0 || planes != kMaxPlanes) {
+  if (version == 0 || (version == 1 ? planes != kPlanesInVersion1 : planes > kMaxPlanes)) {
     return damaged(fmt::format("version {} with {} checksums a chunk", version, planes));
   }
   reader.take(8);  // its bytes
   CommitRecord record;
-  Counts counts;
+  Counts counts{.planes = planes};
   std::ranges::copy(reader.take(record.volume_id.size()), record.volume_id.begin());
   record.store_id = reader.get<std::uint64_t>();
   record.rank = reader.get<std::uint32_t>();
@@ -200,6 +210,9 @@ Result<CommitRecord> decode_commit(std::span<const std::byte> bytes) {
                                record.number, reserved));
   }
   SLUICE_RETURN_IF_ERROR(get_tables(reader, counts, record));
+  if (version > 1 && size_of(record).planes != planes) {
+    return damaged(fmt::format("{} checksums a chunk, the last of them 0 in each", planes));
+  }
   return record;
 }
 

@@ -16,8 +16,8 @@
 
 namespace sluice::store {
 
-/// Of a record; its places are as the superblock's version says.
-inline constexpr std::uint32_t kCommitRecordVersion = 1;
+/// Of a record; its places are as the superblock's version says. Version 1 has four checksums a chunk always.
+inline constexpr std::uint32_t kCommitRecordVersion = 2;
 
 /// A group's name and the numbers of its optimizer at the commit.
 struct GroupSettings {
@@ -49,12 +49,15 @@ struct CommitRecord {
 /// What a record's place must hold; see commit_record_bytes().
 struct RecordSize {
   std::uint64_t chunks = 0;
+  std::uint64_t planes = kMaxPlanes;  ///< checksums a chunk: the planes of the class that has most
   std::uint64_t parameters = 0;
   std::uint64_t groups = 0;
   std::uint64_t group_name_bytes = 0;  ///< of all together
   std::uint64_t user_bytes = 0;
 };
 
+/// Of the record as it is: checksums that are 0 for every chunk from one plane on are not counted.
+/// Cost: one pass over its chunks.
 RecordSize size_of(const CommitRecord& record);
 
 /// The bytes of an encoded record of these sizes, whatever the optimizers; unpadded. 2^64 - 1 if that
@@ -64,7 +67,7 @@ std::uint64_t commit_record_bytes(const RecordSize& size);
 /// Writes the record from the front of `target`. Returns its bytes.
 /// Requires: target holds commit_record_bytes() of it; its number is not 0, rank < world, no group's name is
 /// longer than kNameBytesMax.
-/// Cost: two passes over it, one to hash.
+/// Cost: three passes over it, one to measure and one to hash.
 std::uint64_t encode(const CommitRecord& record, std::span<std::byte> target);
 
 /// A record from the bytes of its place; what follows it there is not looked at.

@@ -13,9 +13,9 @@ namespace {
 constexpr std::size_t kNamedMax = 4;  // parameters
 
 std::string describe(const StoredParameter& parameter) {
-  return fmt::format("\"{}\" [{}] {} of group {} (optimizer {}, {}, gradients {}, rank {} of {})",
-                     parameter.name, fmt::join(parameter.shape, ", "), policy_name(parameter.policy),
-                     parameter.group, parameter.optimizer, dtype_name(parameter.frozen_dtype),
+  return fmt::format("\"{}\" [{}] {} of group {} ({}, {}, gradients {}, rank {} of {})", parameter.name,
+                     fmt::join(parameter.shape, ", "), policy_name(parameter.policy), parameter.group,
+                     optimizer_kinds()[parameter.optimizer].name, dtype_name(parameter.frozen_dtype),
                      parameter.gradient == GradientStorage::kFp32 ? "fp32" : "bf16, once", parameter.rank,
                      parameter.world);
 }

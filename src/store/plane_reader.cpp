@@ -14,10 +14,11 @@ namespace sluice::store {
 namespace {
 
 // All of these are powers of two, so a buffer is a whole number of tiles and of grids, and full ones follow
-// each other on the grid: 8 MiB are 64 tiles of 8-byte elements or 512 of bytes.
+// each other on the grid: 8 MiB are 64 tiles of 8-byte elements, 512 of bytes or 32768 of scales.
 static_assert(kReaderBytes % (std::uint64_t{kTile} * 8) == 0 && kReaderBytes % (1 << 20) == 0);
 
-std::uint64_t tile_bytes(const StoredPlane& plane) { return std::uint64_t{kTile} * plane.element_bytes; }
+/// Of a full tile.
+std::uint64_t full_tile_bytes(const StoredPlane& plane) { return plane.format.bytes(kTile); }
 
 }  // namespace
 
@@ -44,9 +45,9 @@ Status PlaneReader::read(const StoredPlane& plane, std::uint32_t first, std::uin
     const auto here =
         static_cast<std::uint32_t>(std::min<std::uint64_t>(end, std::uint64_t{window_.end_tile} * kTile)) -
         at;
-    const std::uint64_t byte = std::uint64_t{at} * plane.element_bytes - window_.start_byte;
-    std::memcpy(target, buffer_.span().data() + byte, std::size_t{here} * plane.element_bytes);
-    target += std::size_t{here} * plane.element_bytes;
+    const std::uint64_t byte = plane.format.bytes(at) - window_.start_byte;
+    std::memcpy(target, buffer_.span().data() + byte, plane.format.bytes(here));
+    target += plane.format.bytes(here);
     at += here;
   }
   return {};
@@ -65,15 +66,15 @@ bool PlaneReader::holds_tile(const StoredPlane& plane, std::uint32_t tile) const
 }
 
 std::uint64_t PlaneReader::hash_of(const StoredPlane& plane, std::uint32_t tile) const {
-  const TileExtent extent = tile_extent(plane.elements, tile);
-  const std::uint64_t byte = std::uint64_t{extent.first} * plane.element_bytes - window_.start_byte;
-  return kernels::hash_bytes(buffer_.span().data() + byte, std::size_t{extent.count} * plane.element_bytes);
+  const TileBytes bytes = tile_bytes(plane.elements, tile, plane.format);
+  return kernels::hash_bytes(buffer_.span().data() + (bytes.first - window_.start_byte), bytes.count);
 }
 
 Status PlaneReader::fetch(const StoredPlane& plane, std::uint32_t first_tile, std::uint32_t end_tile) {
   window_ = {};
-  const std::uint64_t start = align_down(first_tile * tile_bytes(plane), plane.grid_bytes);
-  const std::uint64_t end = align_up(std::min(end_tile * tile_bytes(plane), plane.bytes()), plane.grid_bytes);
+  const std::uint64_t start = align_down(first_tile * full_tile_bytes(plane), plane.grid_bytes);
+  const std::uint64_t end =
+      align_up(std::min(end_tile * full_tile_bytes(plane), plane.bytes()), plane.grid_bytes);
   SLUICE_RETURN_IF_ERROR(plane.file->read_exact(plane.offset + start, buffer_.span().first(end - start)));
   window_ = {plane.file, plane.offset, first_tile, end_tile, start};
   return {};
@@ -82,15 +83,15 @@ Status PlaneReader::fetch(const StoredPlane& plane, std::uint32_t first_tile, st
 Result<std::vector<std::uint64_t>> PlaneReader::hash_all(const StoredPlane& plane,
                                                          const std::function<Status(std::uint64_t)>& heard) {
   const std::uint32_t tiles = tile_count(plane.elements);
-  const auto window_tiles = static_cast<std::uint32_t>(kReaderBytes / tile_bytes(plane));
+  const auto window_tiles = static_cast<std::uint32_t>(kReaderBytes / full_tile_bytes(plane));
   std::vector<std::uint64_t> hashes;
   hashes.reserve(tiles);
   while (hashes.size() < tiles) {
     const auto first = static_cast<std::uint32_t>(hashes.size());
     SLUICE_RETURN_IF_ERROR(fetch(plane, first, std::min(tiles, first + window_tiles)));
     for (std::uint32_t tile = first; tile < window_.end_tile; ++tile) hashes.push_back(hash_of(plane, tile));
-    const Status status =
-        heard(std::min(window_.end_tile * tile_bytes(plane), plane.bytes()) - first * tile_bytes(plane));
+    const Status status = heard(std::min(window_.end_tile * full_tile_bytes(plane), plane.bytes()) -
+                                first * full_tile_bytes(plane));
     if (!status.ok()) {
       window_ = {};  // what it holds was not compared with anything
       return status;
@@ -119,8 +120,8 @@ Result<const std::vector<std::uint64_t>*> PlaneReader::tile_hashes(const StoredP
 
 Status PlaneReader::fetch_verified(const StoredPlane& plane, const std::vector<std::uint64_t>& tile_hashes,
                                    std::uint32_t tile, std::uint32_t end_tile) {
-  const std::uint64_t start = align_down(tile * tile_bytes(plane), plane.grid_bytes);
-  const auto fitting = static_cast<std::uint32_t>((start + kReaderBytes) / tile_bytes(plane));
+  const std::uint64_t start = align_down(tile * full_tile_bytes(plane), plane.grid_bytes);
+  const auto fitting = static_cast<std::uint32_t>((start + kReaderBytes) / full_tile_bytes(plane));
   SLUICE_RETURN_IF_ERROR(fetch(plane, tile, std::min(end_tile, fitting)));
   for (std::uint32_t at = tile; at < window_.end_tile; ++at) {
     const std::uint64_t hash = hash_of(plane, at);

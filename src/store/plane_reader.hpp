@@ -8,6 +8,7 @@
 #include "io/file.hpp"
 #include "memory/arena.hpp"
 #include "sluice/status.hpp"
+#include "store/layout.hpp"
 
 namespace sluice::store {
 
@@ -19,11 +20,11 @@ struct StoredPlane {
   const io::File* file = nullptr;
   std::uint64_t offset = 0;  ///< on the grid; what lies behind it up to the grid may be read
   std::uint32_t elements = 0;
-  std::uint32_t element_bytes = 0;  ///< 1, 2, 4 or 8
-  std::uint32_t grid_bytes = 0;     ///< as LayoutOptions takes
+  PlaneFormat format = {};
+  std::uint32_t grid_bytes = 0;  ///< as LayoutOptions takes
   std::uint64_t checksum = 0;
 
-  std::uint64_t bytes() const { return std::uint64_t{elements} * element_bytes; }
+  std::uint64_t bytes() const { return format.bytes(elements); }
 };
 
 /// Reads parts of planes of any size through one buffer and gives out only what was verified: the first read
@@ -35,13 +36,14 @@ struct StoredPlane {
 class PlaneReader {
  public:
   /// Planes whose hashes are kept: those of a chunk, and of the next.
-  static constexpr std::size_t kKeptPlanes = 8;
+  static constexpr std::size_t kKeptPlanes = 2 * kMaxPlanes;
 
   /// Errors: kResourceExhausted.
   static Result<PlaneReader> create();
 
-  /// Elements [first, first + count) of the plane.
-  /// Shape: target holds count * element_bytes. Requires: first + count <= elements.
+  /// The values of elements [first, first + count) of the plane.
+  /// Shape: target holds format.bytes(count). Requires: first + count <= elements; first is a multiple of
+  /// format.elements_per_value.
   /// Errors: kDataLoss, with both checksums, for a plane that does not hash to its checksum, or whose file
   /// ends before it does; kIoError.
   Status read(const StoredPlane& plane, std::uint32_t first, std::uint32_t count, std::byte* target);

@@ -61,7 +61,7 @@ StoredPlane RankImage::plane_of(std::uint32_t chunk, std::size_t plane) const {
   return {.file = &*existing_.drives[committed.place.drive].data,
           .offset = committed.place.offset + layout.record.plane_offsets[plane],
           .elements = layout.elements,
-          .element_bytes = dtype_bytes(class_of(chunk).planes[plane].dtype),
+          .format = class_of(chunk).planes[plane],
           .grid_bytes = superblock().grid_bytes,
           .checksum = committed.checksums[plane]};
 }

@@ -96,6 +96,11 @@ Status StoreReader::read(std::uint32_t parameter, Plane plane, Range range, std:
     return Status(Code::kInvalidArgument,
                   fmt::format("parameter \"{}\" has no {}", readable.name, plane_name(plane)));
   }
+  if (range.first % format->elements_per_value != 0) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("parameter \"{}\": {} from element {} on, it has one value for each {}",
+                              readable.name, plane_name(plane), range.first, format->elements_per_value));
+  }
   const auto index = static_cast<std::size_t>(format - readable.planes.begin());
   const std::vector<std::uint32_t>& rank_by_shard = table_.holders[parameter].rank_by_shard;
   if (rank_by_shard.empty()) {
@@ -108,7 +113,7 @@ Status StoreReader::read(std::uint32_t parameter, Plane plane, Range range, std:
     const std::uint64_t at = range.first + done;
     const std::uint64_t count = std::min(range.count - done, shard - at % shard);
     SLUICE_RETURN_IF_ERROR(read_part(rank_by_shard[at / shard], parameter, index, {at, count}, target));
-    target += count * dtype_bytes(format->dtype);
+    target += format->bytes(count);
     done += count;
   }
   return {};
@@ -149,7 +154,7 @@ Status StoreReader::read_part(std::uint32_t rank, std::uint32_t parameter, std::
                                              describe(readable, {segment.first + skipped, count}),
                                              plane_name(readable.planes[plane].plane), rank, piece->chunk));
     }
-    target += std::size_t{count} * stored.element_bytes;
+    target += stored.format.bytes(count);
     done += count;
   }
   return {};

@@ -73,10 +73,10 @@ class StoreReader {
   /// Whether ranks may hold the parameter's elements differently: groups with communicators of their own.
   bool held_apart(std::uint32_t parameter) const { return table_.holders[parameter].rank_by_shard.empty(); }
 
-  /// Elements of one plane, as they are stored.
-  /// Shape: target holds range.count * bytes of the plane's dtype. Requires: the parameter has the plane.
+  /// The values of elements of one plane, as they are stored.
+  /// Shape: target holds the plane's format.bytes(range.count). Requires: the parameter has the plane.
   /// Errors: kDataLoss or kIoError naming parameter, range and plane; kInvalidArgument for a range beyond the
-  /// parameter; kFailedPrecondition for one that ranks may hold differently (groups with communicators of
+  /// parameter or, of a plane with one value a granule, not from a granule on; kFailedPrecondition for one that ranks may hold differently (groups with communicators of
   /// their own) and that is not all near_rank's.
   Status read(std::uint32_t parameter, Plane plane, Range range, std::byte* target);
 

@@ -67,6 +67,23 @@ store::Catalog catalog() {
   return catalog;
 }
 
+/// A chunk of every policy, of rules that keep one moment and both.
+store::Catalog every_policy() {
+  store::Catalog catalog;
+  std::uint64_t offset = kSlotsOffset;
+  for (std::uint32_t at = 0; at < policies().size(); ++at) {
+    catalog.parameters.push_back({.name = std::string(policy_name(policies()[at])),
+                                  .shape = {300},
+                                  .group = at,
+                                  .policy = policies()[at],
+                                  .optimizer = static_cast<std::uint8_t>(at % 2 == 0 ? 0 : 3)});
+    catalog.chunks.push_back({at, 512, 0});
+    catalog.runs.push_back({at, 0, offset, 24576, 1});
+    offset += 24576;
+  }
+  return catalog;
+}
+
 store::CommitRecord record() {
   store::CommitRecord record;
   record.store_id = 0xabc;
@@ -79,6 +96,14 @@ store::CommitRecord record() {
   record.chunks = {{{0, kSlotsOffset}, {1, 2, 3, 4}}, {{1, kSlotsOffset}, {5}}};
   record.user_bytes.assign(10, std::byte{0x55});
   return record;
+}
+
+/// Of as many checksums as a record can have.
+store::CommitRecord of_six_planes() {
+  store::CommitRecord six = record();
+  six.groups[1].optimizer = Lion{};
+  six.chunks[1].checksums = {7, 8, 9, 10, 11, 12};
+  return six;
 }
 
 std::vector<std::byte> encoded(const store::CommitRecord& record, std::size_t place_bytes) {
@@ -109,7 +134,9 @@ int main(int count, char** arguments) {
                        write(corpus / "superblock/version_1", version_1()) &&
                        write(corpus / "catalog/empty", store::encode(store::Catalog{})) &&
                        write(corpus / "catalog/three_classes", store::encode(catalog())) &&
+                       write(corpus / "catalog/every_policy", store::encode(every_policy())) &&
                        write(corpus / "commit_record/whole", encoded(record(), 4096)) &&
+                       write(corpus / "commit_record/six_planes", encoded(of_six_planes(), 4096)) &&
                        write(corpus / "commit_record/in_a_place", encoded(record(), 1024)) &&
                        write(corpus / "commit_record/bare", encoded(bare, 4096)) &&
                        write(corpus / "commit_record/erased", std::vector<std::byte>(store::kErasedBytes));

@@ -219,6 +219,23 @@ TEST(Catalog, WhatThisBuildDoesNotHaveIsNamedByItsNumber) {
   }
 }
 
+TEST(Catalog, EveryPolicyAndOptimizerIsKnownUnlessTheyDoNotGoTogether) {
+  for (std::uint8_t optimizer = 0; optimizer < optimizer_kinds().size(); ++optimizer)
+    for (const Policy policy : policies()) {
+      StoredParameter parameter{.name = "it", .shape = {300}, .policy = policy, .optimizer = optimizer};
+      const bool together = validate(policy, optimizer_kinds()[optimizer].defaults).ok();
+      Catalog catalog = catalog_of({parameter}, {}, {.slots_offset = kSlotsOffset});
+      EXPECT_EQ(check(catalog).code(), together ? Code::kOk : Code::kUnimplemented) << policy_name(policy);
+      const auto decoded = decode_catalog(encode(catalog));
+      if (together) {
+        ASSERT_TRUE(decoded.ok()) << decoded.status().to_string();
+        EXPECT_EQ(*decoded, catalog);
+      } else {
+        EXPECT_THAT(decoded.status().message(), testing::AllOf(HasSubstr("\"it\""), HasSubstr("moments8")));
+      }
+    }
+}
+
 TEST(Catalog, NamesMayHoldAnyBytes) {
   Catalog catalog = sample();
   catalog.parameters[0].name = std::string("\0\xff\n/..\"", 8);

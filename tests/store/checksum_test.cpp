@@ -45,22 +45,41 @@ TEST(PlaneChecksum, IsTheHashOfItsTilesHashesInWhateverOrderTheyWereTaken) {
     const TileExtent extent = tile_extent(kElements, tile);
     hashes[tile] = kernels::hash_bytes(&plane[extent.first * 2], extent.count * 2);
   }
-  EXPECT_EQ(plane_checksum(plane.data(), kElements, DType::kBF16), combine_tiles(hashes));
+  EXPECT_EQ(plane_checksum(plane.data(), kElements, {.dtype = DType::kBF16}), combine_tiles(hashes));
   EXPECT_EQ(combine_tiles(hashes), kernels::hash_bytes(hashes.data(), hashes.size() * 8));
 }
 
 TEST(PlaneChecksum, SeesEveryBytePaddingExcepted) {
   constexpr std::uint32_t kElements = kTile + 256;
   auto plane = some_bytes(kElements * 4 + 100);
-  const std::uint64_t before = plane_checksum(plane.data(), kElements, DType::kF32);
+  const std::uint64_t before = plane_checksum(plane.data(), kElements, {.dtype = DType::kF32});
   for (const std::size_t at :
        {std::size_t{0}, std::size_t{4 * kTile - 1}, std::size_t{4 * kTile}, std::size_t{4 * kElements - 1}}) {
     plane[at] ^= std::byte{1};
-    EXPECT_NE(plane_checksum(plane.data(), kElements, DType::kF32), before) << "byte " << at;
+    EXPECT_NE(plane_checksum(plane.data(), kElements, {.dtype = DType::kF32}), before) << "byte " << at;
     plane[at] ^= std::byte{1};
   }
   plane[4 * kElements] ^= std::byte{1};
-  EXPECT_EQ(plane_checksum(plane.data(), kElements, DType::kF32), before);
+  EXPECT_EQ(plane_checksum(plane.data(), kElements, {.dtype = DType::kF32}), before);
+}
+
+TEST(PlaneChecksum, OfScalesHashesThoseOfATilesGranules) {
+  constexpr std::uint32_t kElements = kTile + 512;
+  const kernels::PlaneFormat scales{
+      .plane = kernels::Plane::kScale1, .dtype = DType::kF32, .elements_per_value = 256};
+  EXPECT_EQ(tile_bytes(kElements, 0, scales).first, 0u);
+  EXPECT_EQ(tile_bytes(kElements, 0, scales).count, 64u * 4);
+  EXPECT_EQ(tile_bytes(kElements, 1, scales).first, 64u * 4);
+  EXPECT_EQ(tile_bytes(kElements, 1, scales).count, 2u * 4);
+  auto plane = some_bytes(66 * 4 + 100);
+  const std::vector<std::uint64_t> hashes = {kernels::hash_bytes(plane.data(), 64 * 4),
+                                             kernels::hash_bytes(&plane[64 * 4], 2 * 4)};
+  EXPECT_EQ(plane_checksum(plane.data(), kElements, scales), combine_tiles(hashes));
+  for (const std::size_t at : {std::size_t{0}, std::size_t{64 * 4}, std::size_t{66 * 4 - 1}}) {
+    plane[at] ^= std::byte{1};
+    EXPECT_NE(plane_checksum(plane.data(), kElements, scales), combine_tiles(hashes)) << "byte " << at;
+    plane[at] ^= std::byte{1};
+  }
 }
 
 TEST(PlaneChecksum, SwappedTilesDiffer) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <string_view>
 
 #include "kernels/tile_hash.hpp"
 #include "stored_world.hpp"
@@ -22,6 +23,7 @@ constexpr std::size_t kChunks = kStepCounts + 3 * 8;
 constexpr std::size_t kUserBytes = kChunks + 2 * 44;
 constexpr std::size_t kChecksum = kUserBytes + 5;
 
+/// Four checksums a chunk, as many as the widest of its classes has planes.
 CommitRecord sample() {
   CommitRecord record;
   for (std::size_t i = 0; i < 16; ++i) record.volume_id[i] = static_cast<std::byte>(0xb0 + i);
@@ -85,7 +87,7 @@ TEST(CommitRecord, ComesBackAsItWas) {
 TEST(CommitRecord, LiesAsTheFormatSays) {
   const Bytes bytes = encoded(sample());
   EXPECT_EQ(number_at(bytes, 0, 8), 0x0a74696d6d6f4389u);
-  EXPECT_EQ(number_at(bytes, 8, 4), 1u);
+  EXPECT_EQ(number_at(bytes, 8, 4), 2u);
   EXPECT_EQ(number_at(bytes, 12, 4), 4u);
   EXPECT_EQ(number_at(bytes, 16, 8), kChecksum + 8);
   EXPECT_EQ(number_at(bytes, 24, 1), 0xb0u);
@@ -123,11 +125,75 @@ TEST(CommitRecord, LiesAsTheFormatSays) {
 
 TEST(CommitRecord, HasTheBytesThatItsSizesGive) {
   const std::uint64_t bytes = commit_record_bytes(
-      {.chunks = 2, .parameters = 3, .groups = 2, .group_name_bytes = 4, .user_bytes = 5});
+      {.chunks = 2, .planes = 4, .parameters = 3, .groups = 2, .group_name_bytes = 4, .user_bytes = 5});
   EXPECT_EQ(bytes, encoded(sample()).size());
   EXPECT_EQ(commit_record_bytes({.chunks = 1ull << 60}), ~std::uint64_t{0});
   EXPECT_EQ(commit_record_bytes({.chunks = 1ull << 60, .user_bytes = 200}), ~std::uint64_t{0});
   EXPECT_EQ(commit_record_bytes({.user_bytes = ~std::uint64_t{0}}), ~std::uint64_t{0});
+}
+
+TEST(CommitRecord, HasAsManyChecksumsAChunkAsAnyOfThemUses) {
+  for (std::size_t planes = 0; planes <= kMaxPlanes; ++planes) {
+    CommitRecord record = sample();
+    for (CommittedChunk& chunk : record.chunks) chunk.checksums = {};
+    // A plane may hash to 0: those before it count all the same.
+    if (planes > 0) record.chunks[1].checksums[planes - 1] = 0x77;
+    EXPECT_EQ(size_of(record).planes, planes);
+    const Bytes bytes = encoded(record);
+    EXPECT_EQ(bytes.size(), encoded(sample()).size() + 2 * 8 * planes - 2 * 8 * 4);
+    EXPECT_EQ(number_at(bytes, 12, 4), planes);
+    const auto decoded = decode_commit(bytes);
+    ASSERT_TRUE(decoded.ok()) << decoded.status().to_string();
+    EXPECT_EQ(decoded->chunks[0].checksums, record.chunks[0].checksums);
+    EXPECT_EQ(decoded->chunks[1].checksums, record.chunks[1].checksums);
+    EXPECT_EQ(decoded->chunks[1].place.offset, record.chunks[1].place.offset);
+    EXPECT_EQ(decoded->user_bytes, record.user_bytes);
+  }
+}
+
+/// The bytes of sample() as the first version of the format had them, by hexadecimal digit pairs.
+constexpr std::string_view kVersion1 =
+    "89436f6d6d69740a01000000040000008101000000000000b0b1b2b3b4b5b6b7b8b9babbbcbdbebf8877665544332211"
+    "02000000030000002900000000000000e8030000000000001032547698badcfe02000000000000000300000000000000"
+    "020000000000000005000000000000000400000000000000000000000000e03f000000000000d03f000000000000e83f"
+    "8dedb5a0f7c6b03e00000000000000000000000000000000000000000000000000000000000000006d61696e00000000"
+    "00000000fca9f1d24d62503fcdccccccccccec3f2b8716d9cef7ef3f3a8c30e28e79453e7b14ae47e17a843f00000000"
+    "0000000000000000000000000000000000000000e8030000000000000000000000000000ffffffffffffffff00000000"
+    "000001000000000001000000000000000200000000000000030000000000000004000000000000000100000000000000"
+    "00090000050000000000000000000000000000000000000000000000000000000000000068656c6c6fe3b49ee3cd802b"
+    "8c";
+
+TEST(CommitRecord, OfTheFirstVersionIsReadAsItWasWritten) {
+  Bytes bytes;
+  for (std::size_t at = 0; at < kVersion1.size(); at += 2)
+    bytes.push_back(static_cast<std::byte>(std::stoi(std::string(kVersion1.substr(at, 2)), nullptr, 16)));
+  ASSERT_EQ(number_at(bytes, 8, 4), 1u);
+  const auto decoded = decode_commit(bytes);
+  ASSERT_TRUE(decoded.ok()) << decoded.status().to_string();
+  EXPECT_EQ(encoded(*decoded), encoded(sample()));
+  for (const std::uint64_t planes : {0, 3, 5, 6}) {
+    put(bytes, 12, 4, planes);
+    seal(bytes);
+    EXPECT_EQ(decode_commit(bytes).status().code(), Code::kDataLoss) << planes;
+    EXPECT_THAT(decode_commit(bytes).status().message(),
+                HasSubstr("version 1 with " + std::to_string(planes) + " checksums a chunk"));
+  }
+}
+
+TEST(CommitRecord, EveryOptimizerComesBackWithItsNumbers) {
+  for (const OptimizerKind& kind : optimizer_kinds()) {
+    CommitRecord record = sample();
+    Optimizer& optimizer = record.groups[0].optimizer;
+    optimizer = kind.defaults;
+    double value = 0.0625;
+    for (const OptimizerNumber& number : kind.numbers)
+      number.set(optimizer, number.name == "nesterov" ? 1 : value *= 1.5);
+    const auto decoded = decode_commit(encoded(record));
+    ASSERT_TRUE(decoded.ok()) << kind.name << ": " << decoded.status().to_string();
+    ASSERT_EQ(decoded->groups[0].optimizer.index(), optimizer.index()) << kind.name;
+    for (const OptimizerNumber& number : kind.numbers)
+      EXPECT_EQ(number.get(decoded->groups[0].optimizer), number.get(optimizer)) << kind.name << number.name;
+  }
 }
 
 TEST(CommitRecord, NumbersOfAnOptimizerKeepTheirBits) {
@@ -183,8 +249,8 @@ TEST(CommitRecord, ErasedPlaceIsNoRecord) {
 }
 
 TEST(CommitRecord, NewerFormatIsNamedIfItIsWhole) {
-  EXPECT_EQ(refusal(8, 4, 2).code(), Code::kUnimplemented);
-  EXPECT_THAT(refusal(8, 4, 2).message(), HasSubstr("format version 2"));
+  EXPECT_EQ(refusal(8, 4, 3).code(), Code::kUnimplemented);
+  EXPECT_THAT(refusal(8, 4, 3).message(), HasSubstr("format version 3"));
   EXPECT_EQ(refusal(kGroups + 4, 4, 9).code(), Code::kUnimplemented);
   EXPECT_THAT(refusal(kGroups + 4, 4, 9).message(), HasSubstr("group \"main\": optimizer 9"));
 }
@@ -197,7 +263,11 @@ TEST(CommitRecord, FieldsThatContradictEachOtherAreRefusedUnderAGoodChecksum) {
     std::uint64_t value;
     const char* says;
   } cases[] = {{8, 4, 0, "version 0"},
-               {12, 4, 5, "with 5 checksums a chunk"},
+               {12, 4, 7, "with 7 checksums a chunk"},
+               {12, 4, 5, "2 chunks"},
+               {12, 4, 3, "2 chunks"},
+               {kChunks + 36, 8, 0, "4 checksums a chunk, the last of them 0 in each"},
+               {12, 4, 0xffffffff, "with 4294967295 checksums a chunk"},
                {16, 8, kChecksum + 9, "it says it has"},
                {16, 8, 119, "accepted: 120 to"},
                {16, 8, kAll, "it says it has 18446744073709551615"},
@@ -206,7 +276,7 @@ TEST(CommitRecord, FieldsThatContradictEachOtherAreRefusedUnderAGoodChecksum) {
                {56, 8, 0, "commit 0"},
                {84, 4, 1, "reserved 1"},
                {80, 4, 1, "1 groups"},
-               {80, 4, 3, "of an AdamW"},
+               {80, 4, 3, "of optimizer adamw"},
                {80, 4, 0xffffffff, "4294967295 groups"},
                {88, 8, 2, "2 step counts"},
                {88, 8, 4, "4 step counts"},
@@ -221,8 +291,8 @@ TEST(CommitRecord, FieldsThatContradictEachOtherAreRefusedUnderAGoodChecksum) {
                {kGroups, 4, 65537, "a group's name of 65537 bytes"},
                {kGroups, 4, 65536, "2 groups"},
                {kGroups, 4, 3, ""},
-               {kGroups + 48, 8, 1, "number 5 of an AdamW"},
-               {kGroups + 64, 8, std::uint64_t{1} << 63, "number 7 of an AdamW"}};
+               {kGroups + 48, 8, 1, "number 5 of optimizer adamw"},
+               {kGroups + 64, 8, std::uint64_t{1} << 63, "number 7 of optimizer adamw"}};
   for (const auto& one : cases) {
     const Status status = refusal(one.offset, one.width, one.value);
     EXPECT_FALSE(status.ok()) << "offset " << one.offset;

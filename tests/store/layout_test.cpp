@@ -93,6 +93,50 @@ TEST(Planes, AreThoseOfThePolicy) {
               ElementsAre(PlaneFormat{Plane::kWeight, DType::kU8}));
 }
 
+TEST(Planes, OfARuleWithOneMomentLackTheOther) {
+  const PlaneFormat weight{Plane::kWeight, DType::kBF16}, residual{Plane::kResidual, DType::kI16};
+  const PlaneFormat code1{Plane::kMoment1, DType::kU8}, code2{Plane::kMoment2, DType::kU8};
+  const PlaneFormat scale1{Plane::kScale1, DType::kF32, 256}, scale2{Plane::kScale2, DType::kF32, 256};
+  EXPECT_THAT(planes_of(Policy::kMoments8, Adam{}, DType::kU8),
+              ElementsAre(weight, residual, code1, code2, scale1, scale2));
+  EXPECT_THAT(planes_of(Policy::kMoments8, Lion{}, DType::kU8), ElementsAre(weight, residual, code1, scale1));
+  EXPECT_THAT(planes_of(Policy::kBf16Moments, Adagrad{}, DType::kU8),
+              ElementsAre(weight, residual, PlaneFormat{Plane::kMoment2, DType::kBF16}));
+  EXPECT_THAT(planes_of(Policy::kFp16Master, Sgd{}, DType::kU8),
+              ElementsAre(PlaneFormat{Plane::kWeight, DType::kF16}, PlaneFormat{Plane::kMaster, DType::kF32},
+                          PlaneFormat{Plane::kMoment1, DType::kF32}));
+}
+
+TEST(Planes, TakeTheBytesAnElementThatTheirPolicySays) {
+  constexpr std::uint64_t kElements = 1 << 20;
+  const auto bytes_of = [](Policy policy, const Optimizer& optimizer) {
+    const std::vector<ParameterSpec> specs{
+        {.name = "it", .elements = kElements, .policy = policy, .optimizer = optimizer}};
+    const ElementLayout layout = built(specs, {.chunk_elements = 1 << 18, .grid_bytes = 4096});
+    std::uint64_t bytes = 0;
+    for (const ChunkLayout& chunk : layout.chunks()) bytes += chunk.record.bytes;
+    return bytes;
+  };
+  const struct {
+    Policy policy;
+    std::uint64_t without_moments, of_a_moment;  // in 64ths of a byte an element
+  } cases[] = {{Policy::kBf16Split, 256, 256},
+               {Policy::kFp32, 256, 256},
+               {Policy::kFp16Master, 384, 256},
+               {Policy::kBf16Moments, 256, 128},
+               {Policy::kMoments8, 256, 65}};
+  for (const auto& one : cases) {
+    SCOPED_TRACE(policy_name(one.policy));
+    EXPECT_EQ(bytes_of(one.policy, AdamW{}), kElements * (one.without_moments + 2 * one.of_a_moment) / 64);
+    EXPECT_EQ(bytes_of(one.policy, Adam{}), bytes_of(one.policy, AdamW{}));
+    EXPECT_EQ(bytes_of(one.policy, Lion{}), kElements * (one.without_moments + one.of_a_moment) / 64);
+    EXPECT_EQ(bytes_of(one.policy, Sgd{}), bytes_of(one.policy, Lion{}));
+    if (one.policy != Policy::kMoments8) {
+      EXPECT_EQ(bytes_of(one.policy, Adagrad{}), bytes_of(one.policy, Lion{}));
+    }
+  }
+}
+
 TEST(ElementLayout, RecordPlanesStartOnTheGrid) {
   const ElementLayout layout = built({parameter(kChunk + 100)});
   ASSERT_THAT(layout.chunks(), SizeIs(2));

@@ -14,7 +14,7 @@ using testing::HasSubstr;
 
 TEST_F(StoreReaderTest, BitFlippedInAnyPlaneIsNamedWithParameterAndRange) {
   StoredWorld stored = world({.world = 2, .drives = 2});
-  stored.add_ranks(small_model());
+  stored.add_ranks(model_of_all_policies());
   for (std::uint32_t rank = 0; rank < 2; ++rank) {
     const ElementLayout& layout = stored.rank(rank).layout;
     for (std::uint32_t chunk = 0; chunk < layout.chunks().size(); ++chunk) {
@@ -23,9 +23,8 @@ TEST_F(StoreReaderTest, BitFlippedInAnyPlaneIsNamedWithParameterAndRange) {
         SCOPED_TRACE("rank " + std::to_string(rank) + " chunk " + std::to_string(chunk) + " plane " +
                      std::to_string(plane));
         const std::uint32_t drive = stored.rank(rank).record.chunks[chunk].place.drive;
-        const std::uint64_t offset =
-            stored.plane_offset(rank, chunk, plane) +
-            layout.chunks()[chunk].elements * std::uint64_t{dtype_bytes(planes[plane].dtype)} - 1;
+        const std::uint64_t offset = stored.plane_offset(rank, chunk, plane) +
+                                     planes[plane].bytes(layout.chunks()[chunk].elements) - 1;
         stored.flip(rank, drive, offset);
         const auto reader = opened(stored);
         ASSERT_NE(reader, nullptr);
@@ -35,7 +34,7 @@ TEST_F(StoreReaderTest, BitFlippedInAnyPlaneIsNamedWithParameterAndRange) {
         std::set<std::string> hit;
         for (std::size_t at = 0; at < segments.size(); ++at) {
           const BadPlane& bad = verdict.bad[at];
-          EXPECT_EQ(bad.parameter, small_model().parameters[segments[at].parameter].name);
+          EXPECT_EQ(bad.parameter, model_of_all_policies().parameters[segments[at].parameter].name);
           EXPECT_EQ(bad.range.first, segments[at].first);
           EXPECT_EQ(bad.range.count, segments[at].count);
           EXPECT_EQ(bad.plane, planes[plane].plane);
@@ -51,7 +50,7 @@ TEST_F(StoreReaderTest, BitFlippedInAnyPlaneIsNamedWithParameterAndRange) {
               AllOf(HasSubstr("\"" + bad.parameter + "\""), HasSubstr(plane_name(bad.plane).data()),
                     HasSubstr("elements " + std::to_string(bad.range.first) + " to"), HasSubstr(bad.drive)));
         }
-        for (const StoredParameter& parameter : small_model().parameters) {
+        for (const StoredParameter& parameter : model_of_all_policies().parameters) {
           const std::uint32_t index = reader->find(parameter.name).value();
           const ReadableParameter readable = reader->parameters()[index];
           for (const PlaneFormat& format : readable.planes) {

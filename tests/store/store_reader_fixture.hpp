@@ -54,20 +54,21 @@ class StoreReaderTest : public testing::Test {
     const std::uint32_t parameter = reader.find(name).value();
     const auto& planes = reader.parameters()[parameter].planes;
     const auto format = std::ranges::find(planes, plane, &PlaneFormat::plane);
-    std::vector<std::byte> bytes(range.count * dtype_bytes(format->dtype), std::byte{0xcd});
+    std::vector<std::byte> bytes(format->bytes(range.count), std::byte{0xcd});
     SLUICE_RETURN_IF_ERROR(reader.read(parameter, plane, range, bytes.data()));
     return bytes;
   }
 
-  /// A range of a plane against the plain array.
+  /// A range of a plane against the plain array, from the last whole value before it on.
   static void expect_equal(StoreReader& reader, StoredWorld& world, const StoredParameter& parameter,
                            const PlaneFormat& plane, Range range, std::uint64_t values = 0) {
+    const std::uint64_t before = range.first % plane.elements_per_value;
+    range = {range.first - before, range.count == 0 ? 0 : range.count + before};
     const auto bytes = read(reader, parameter.name, plane.plane, range);
     ASSERT_TRUE(bytes.ok()) << bytes.status().to_string();
     const std::vector<std::byte>& whole = world.values(parameter, plane, values);
     if (range.count == 0) return;
-    EXPECT_EQ(
-        std::memcmp(bytes->data(), whole.data() + range.first * dtype_bytes(plane.dtype), bytes->size()), 0)
+    EXPECT_EQ(std::memcmp(bytes->data(), whole.data() + plane.bytes(range.first), bytes->size()), 0)
         << parameter.name << ", " << plane_name(plane.plane) << ", " << range.count << " from "
         << range.first;
   }
@@ -86,6 +87,18 @@ inline StoredWorld::Model small_model() {
                           .policy = Policy::kFrozen,
                           .frozen_dtype = DType::kU8}},
           .aliases = {{"head", 0}}};
+}
+
+/// The same beside a class of every other policy, of rules that keep one moment and both.
+inline StoredWorld::Model model_of_all_policies() {
+  StoredWorld::Model model = small_model();
+  model.parameters.push_back({.name = "coded", .shape = {40, 1000}, .group = 3, .policy = Policy::kMoments8});
+  model.parameters.push_back({.name = "half", .shape = {300}, .group = 4, .policy = Policy::kFp16Master});
+  model.parameters.push_back(
+      {.name = "rounded", .shape = {257}, .group = 5, .policy = Policy::kBf16Moments, .optimizer = 2});
+  model.parameters.push_back(
+      {.name = "sign", .shape = {20'000}, .group = 6, .policy = Policy::kMoments8, .optimizer = 3});
+  return model;
 }
 
 }  // namespace sluice::store

@@ -22,11 +22,13 @@ StoredWorld::Model random_model(std::mt19937_64& random) {
   const std::size_t count = 1 + random() % 8;
   for (std::size_t index = 0; index < count; ++index) {
     StoredParameter parameter{.name = std::to_string(index),
-                              .group = static_cast<std::uint32_t>(random() % 3)};
+                              .group = static_cast<std::uint32_t>(random() % policies().size())};
     const std::int64_t around[] = {0, 1, 256, 1024, 16384, 32768, 65536};
     parameter.shape = {std::max<std::int64_t>(0, around[random() % 7] + std::int64_t(random() % 5) - 2)};
     if (random() % 4 == 0) parameter.shape.push_back(3);
-    parameter.policy = static_cast<Policy>(parameter.group);
+    constexpr std::uint8_t kOptimizers[] = {0, 3, 2, 4, 1, 0};
+    parameter.policy = policies()[parameter.group];
+    parameter.optimizer = kOptimizers[parameter.group];
     parameter.frozen_dtype = DType::kF64;
     model.parameters.push_back(parameter);
   }

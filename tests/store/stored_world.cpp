@@ -69,7 +69,7 @@ const std::vector<std::byte>& StoredWorld::values(const StoredParameter& paramet
   const std::string name = parameter.name + "/" + std::string(plane_name(plane.plane));
   std::vector<std::byte>& bytes = values_[{name, values}];
   if (bytes.empty()) {
-    bytes.resize(count_elements(parameter.shape).value() * dtype_bytes(plane.dtype));
+    bytes.resize(plane.bytes(count_elements(parameter.shape).value()));
     for (std::byte& byte : bytes) byte = static_cast<std::byte>(random_());
   }
   return bytes;
@@ -131,7 +131,13 @@ void StoredWorld::add_rank(const Model& model) {
   std::uint32_t groups = 0;
   for (const StoredParameter& parameter : model.parameters) groups = std::max(groups, parameter.group + 1);
   for (std::uint32_t group = 0; group < groups; ++group)
-    record.groups.push_back({"group " + std::to_string(group), AdamW{.lr = 0.125 * (group + 1)}});
+    record.groups.push_back({"group " + std::to_string(group), AdamW{}});
+  for (const StoredParameter& parameter : model.parameters)
+    record.groups[parameter.group].optimizer = optimizer_kinds()[parameter.optimizer].defaults;
+  for (std::uint32_t group = 0; group < groups; ++group) {
+    Optimizer& optimizer = record.groups[group].optimizer;
+    kind_of(optimizer).numbers.front().set(optimizer, 0.125 * (group + 1));
+  }
   for (std::size_t index = 0; index < model.parameters.size(); ++index)
     record.step_counts.push_back(1000 - index);
   record.user_bytes.assign(ranks() + 1, static_cast<std::byte>(0x40 + ranks()));
@@ -162,15 +168,15 @@ std::vector<std::byte> StoredWorld::record_bytes(const Rank& rank, std::uint32_t
   std::vector<std::byte> bytes(layout.record.bytes, std::byte{0xee});
   for (std::size_t plane = 0; plane < planes.size(); ++plane) {
     std::byte* const target = bytes.data() + layout.record.plane_offsets[plane];
-    const std::size_t element_bytes = dtype_bytes(planes[plane].dtype);
-    std::fill_n(target, layout.elements * element_bytes, std::byte{0});
+    const PlaneFormat& format = planes[plane];
+    std::fill_n(target, format.bytes(layout.elements), std::byte{0});
     for (const Segment& segment : rank.layout.segments_of(chunk)) {
       const std::vector<std::byte>& whole =
           this->values(rank.catalog.parameters[segment.parameter], planes[plane], values);
-      std::memcpy(target + segment.offset * element_bytes, whole.data() + segment.first * element_bytes,
-                  segment.count * element_bytes);
+      std::memcpy(target + format.bytes(segment.offset), whole.data() + format.bytes(segment.first),
+                  format.bytes(segment.count));
     }
-    committed.checksums[plane] = plane_checksum(target, layout.elements, planes[plane].dtype);
+    committed.checksums[plane] = plane_checksum(target, layout.elements, format);
   }
   return bytes;
 }

@@ -1,4 +1,4 @@
-#include "engine/element_values.hpp"
+#include "store/element_values.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 #include "kernels/convert.hpp"
 
-namespace sluice::engine {
+namespace sluice::store {
 
 bool converts(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16; }
 
@@ -28,17 +28,20 @@ void from_f32(void* target, DType dtype, const float* source, std::size_t count)
     kernels::f32_to_f16(static_cast<std::uint16_t*>(target), source, count);
 }
 
-std::uint64_t count_overflowed(const std::uint16_t* weights, const std::int16_t* residuals,
-                               std::size_t count) {
-  std::uint64_t overflowed = 0;
-  for (std::size_t i = 0; i < count; ++i) overflowed += (weights[i] & 0x7fff) == 0x7f80 && residuals[i] != 0;
-  return overflowed;
+std::optional<std::size_t> find_plane(std::span<const PlaneFormat> planes, Plane wanted) {
+  const auto found = std::ranges::find(planes, wanted, &PlaneFormat::plane);
+  if (found == planes.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - planes.begin());
 }
 
-std::optional<std::size_t> find_plane(const store::ClassLayout& of_class, store::Plane wanted) {
-  const auto found = std::ranges::find(of_class.planes, wanted, &store::PlaneFormat::plane);
-  if (found == of_class.planes.end()) return std::nullopt;
-  return static_cast<std::size_t>(found - of_class.planes.begin());
+Plane scale_of(Plane moment) { return moment == Plane::kMoment1 ? Plane::kScale1 : Plane::kScale2; }
+
+kernels::Moment8 code_of(Plane moment) {
+  return moment == Plane::kMoment1 ? kernels::Moment8::kSigned : kernels::Moment8::kUnsigned;
 }
 
-}  // namespace sluice::engine
+bool is_coded(const PlaneFormat& format) {
+  return format.dtype == DType::kU8 && (format.plane == Plane::kMoment1 || format.plane == Plane::kMoment2);
+}
+
+}  // namespace sluice::store
