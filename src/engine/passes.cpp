@@ -254,8 +254,7 @@ Status Core::drop_pass(std::uint64_t pass, Outcome outcome) {
 
 void Core::drop_step(Done done) {
   running_->gradients->follow(nullptr);  // none of them is read ahead any more
-  running_->early->drop(
-      [this, done = std::move(done)](Status) { running_->gradients->drop_all(done); });
+  running_->early->drop([this, done = std::move(done)](Status) { running_->gradients->drop_all(done); });
 }
 
 }  // namespace sluice::engine
