@@ -15,6 +15,7 @@
 #include "formats/path.hpp"
 #include "formats/safetensors_writer.hpp"
 #include "kernels/convert.hpp"
+#include "store/value_reader.hpp"
 #include "tools/state_description.hpp"
 
 namespace sluice::tools {
@@ -117,40 +118,42 @@ Result<Plan> plan_optimizer(const store::StoreReader& reader, ExportDType dtype)
 // Reads pieces of a parameter and makes of them what a file holds.
 class PieceMaker {
  public:
-  explicit PieceMaker(store::StoreReader& reader) : reader_(reader) {}
+  explicit PieceMaker(store::StoreReader& reader) : reader_(reader), values_(reader) {}
 
   // Lifetime: of what is returned, until the next call.
   Result<std::span<const std::byte>> weight(std::uint32_t parameter, DType dtype, Range range) {
     const ReadableParameter& from = reader_.parameters()[parameter];
     const DType stored = from.planes.front().dtype;
-    if (dtype == stored) return plane(parameter, Plane::kWeight, stored, range);
-    if (dtype == DType::kF32) return joined(parameter, range);
-    SLUICE_RETURN_IF_ERROR(reader_.read(parameter, Plane::kWeight, range, source()));
-    kernels::f32_to_bf16(reinterpret_cast<std::uint16_t*>(made()), reinterpret_cast<const float*>(source()),
-                         range.count);
-    return std::span<const std::byte>(made(), range.count * sizeof(std::uint16_t));
+    if (dtype == stored) {
+      SLUICE_RETURN_IF_ERROR(reader_.read(parameter, Plane::kWeight, range, made()));
+      return made_of(range, stored);
+    }
+    if (dtype == DType::kF32) return master(parameter, range);
+    SLUICE_RETURN_IF_ERROR(values_.read_master(parameter, range, source()));
+    kernels::f32_to_bf16(reinterpret_cast<std::uint16_t*>(made()), source(), range.count);
+    return made_of(range, DType::kBF16);
   }
 
-  Result<std::span<const std::byte>> plane(std::uint32_t parameter, Plane plane, DType dtype, Range range) {
-    SLUICE_RETURN_IF_ERROR(reader_.read(parameter, plane, range, made()));
-    return std::span<const std::byte>(made(), range.count * dtype_bytes(dtype));
+  Result<std::span<const std::byte>> master(std::uint32_t parameter, Range range) {
+    SLUICE_RETURN_IF_ERROR(values_.read_master(parameter, range, reinterpret_cast<float*>(made())));
+    return made_of(range, DType::kF32);
+  }
+
+  // Requires: the range begins a granule.
+  Result<std::span<const std::byte>> moment(std::uint32_t parameter, Plane plane, Range range) {
+    SLUICE_RETURN_IF_ERROR(values_.read_moment(parameter, plane, range, reinterpret_cast<float*>(made())));
+    return made_of(range, DType::kF32);
   }
 
  private:
-  Result<std::span<const std::byte>> joined(std::uint32_t parameter, Range range) {
-    std::byte* weight = source();
-    std::byte* residual = weight + kPieceElements * sizeof(std::uint16_t);
-    SLUICE_RETURN_IF_ERROR(reader_.read(parameter, Plane::kWeight, range, weight));
-    SLUICE_RETURN_IF_ERROR(reader_.read(parameter, Plane::kResidual, range, residual));
-    kernels::join_bf16_split(reinterpret_cast<float*>(made()), reinterpret_cast<const std::uint16_t*>(weight),
-                             reinterpret_cast<const std::int16_t*>(residual), range.count);
-    return std::span<const std::byte>(made(), range.count * sizeof(float));
+  std::span<const std::byte> made_of(Range range, DType dtype) {
+    return {made(), range.count * dtype_bytes(dtype)};
   }
-
   std::byte* made() { return buffer_.get(); }
-  std::byte* source() { return buffer_.get() + kMadeBytes; }
+  float* source() { return reinterpret_cast<float*>(buffer_.get() + kMadeBytes); }
 
   store::StoreReader& reader_;
+  store::ValueReader values_;
   const std::unique_ptr<std::byte[]> buffer_ = std::make_unique<std::byte[]>(kExportBytes);
 };
 
@@ -193,11 +196,16 @@ class Exporter {
   }
 
   Result<std::span<const std::byte>> make(DType dtype, const Source& source, Range range) {
-    if (source.kind == Source::Kind::kMoment1)
-      return pieces_.plane(source.index, Plane::kMoment1, dtype, range);
-    if (source.kind == Source::Kind::kMoment2)
-      return pieces_.plane(source.index, Plane::kMoment2, dtype, range);
-    return pieces_.weight(source.index, dtype, range);
+    switch (source.kind) {
+      case Source::Kind::kMoment1:
+        return pieces_.moment(source.index, Plane::kMoment1, range);
+      case Source::Kind::kMoment2:
+        return pieces_.moment(source.index, Plane::kMoment2, range);
+      case Source::Kind::kMaster:
+        return pieces_.master(source.index, range);
+      default:
+        return pieces_.weight(source.index, dtype, range);
+    }
   }
 
   store::StoreReader& reader_;

@@ -92,7 +92,7 @@ Result<SourceTensor> belonging(const SafetensorsReader& file, const formats::Ten
 }
 
 Status plan_stepped(const SafetensorsReader& file, const formats::TensorInfo& weight,
-                    PlannedParameter& parameter) {
+                    const Optimizer& optimizer, PlannedParameter& parameter) {
   if (file.find(weight.name + std::string(kMasterSuffix)) != nullptr) {
     SLUICE_ASSIGN_OR_RETURN(parameter.first_values,
                             belonging(file, weight, kMasterSuffix, DType::kF32, weight.shape));
@@ -102,17 +102,24 @@ Status plan_stepped(const SafetensorsReader& file, const formats::TensorInfo& we
         parameter.first_values.file->path(), weight.name,
         fmt::format("is {}, which cannot be trained; accepted: F32, BF16, F16", dtype_name(weight.dtype)));
   }
-  SLUICE_ASSIGN_OR_RETURN(parameter.moment1,
-                          belonging(file, weight, kMoment1Suffix, DType::kF32, weight.shape));
-  SLUICE_ASSIGN_OR_RETURN(parameter.moment2,
-                          belonging(file, weight, kMoment2Suffix, DType::kF32, weight.shape));
+  const Moments moments = kind_of(optimizer).moments;
+  if (moments != Moments::kSecond) {
+    SLUICE_ASSIGN_OR_RETURN(parameter.moment1,
+                            belonging(file, weight, kMoment1Suffix, DType::kF32, weight.shape));
+  }
+  if (moments != Moments::kFirst) {
+    SLUICE_ASSIGN_OR_RETURN(parameter.moment2,
+                            belonging(file, weight, kMoment2Suffix, DType::kF32, weight.shape));
+  }
   SLUICE_ASSIGN_OR_RETURN(parameter.step, belonging(file, weight, kStepSuffix, DType::kU64, {}));
   return {};
 }
 
 // The group's policy as it is asked for: what was frozen stays so.
-void override_policy(Policy policy, StateDescription::Group& group) {
-  if (group.policy != Policy::kFrozen) group.policy = policy;
+Status override_policy(Policy policy, StateDescription::Group& group) {
+  if (group.policy == Policy::kFrozen) return {};
+  group.policy = policy;
+  return validate(policy, group.optimizer).with_context("group " + formats::in_quotes(group.name));
 }
 
 Status plan_described(const StateDescription& description, std::optional<Policy> policy, ImportPlan& plan) {
@@ -122,7 +129,8 @@ Status plan_described(const StateDescription& description, std::optional<Policy>
   plan.aliases = description.aliases;
   const bool freeze = policy == Policy::kFrozen;
   if (policy) {
-    for (StateDescription::Group& group : plan.groups) override_policy(*policy, group);
+    for (StateDescription::Group& group : plan.groups)
+      SLUICE_RETURN_IF_ERROR(override_policy(*policy, group));
   }
   const SafetensorsReader& file = *plan.optimizer;
   for (const StateDescription::Parameter& described : description.parameters) {
@@ -137,7 +145,7 @@ Status plan_described(const StateDescription& description, std::optional<Policy>
                                .moment2 = {},
                                .step = {}};
     if (group.policy != Policy::kFrozen) {
-      SLUICE_RETURN_IF_ERROR(plan_stepped(file, *weight->info, parameter));
+      SLUICE_RETURN_IF_ERROR(plan_stepped(file, *weight->info, group.optimizer, parameter));
     } else if (freeze && description.groups[described.group].policy != Policy::kFrozen) {
       group.frozen_dtype = weight->info->dtype;  // of a stepped group all are written alike
     }

@@ -28,7 +28,7 @@ struct PlannedParameter {
   std::string name;
   std::uint32_t group = 0;
   SourceTensor first_values;  ///< the masters' or the frozen weights'
-  // Empty where all begin at zero.
+  // Empty where all begin at zero, or the optimizer has none.
   SourceTensor moment1;
   SourceTensor moment2;
   SourceTensor step;

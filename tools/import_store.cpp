@@ -8,13 +8,16 @@
 #include <fmt/format.h>
 
 #include "kernels/convert.hpp"
+#include "kernels/planes.hpp"
 #include "sluice/sluice.hpp"
 #include "tools/import_plan.hpp"
 
 namespace sluice::tools {
 namespace {
 
+// Of a moment, written at once: whole granules, so that 8-bit ones come back as they were.
 constexpr std::uint64_t kPieceElements = kImportBytes / sizeof(float);
+static_assert(kPieceElements % kernels::kGranuleElements == 0);
 constexpr std::size_t kHalvesElements = 4096;  // widened at once, on the stack
 
 // Counts what was taken from the files and asks whether to go on.
@@ -49,12 +52,11 @@ std::uint64_t largest_weight_bytes(const ImportPlan& plan) {
   constexpr std::uint64_t kPage = 4096;
   std::uint64_t largest = kPage;
   for (const PlannedParameter& parameter : plan.parameters) {
-    const Policy policy = plan.groups[parameter.group].policy;
+    const StateDescription::Group& group = plan.groups[parameter.group];
     const formats::TensorInfo& info = *parameter.first_values.info;
-    const std::uint64_t element_bytes = policy == Policy::kFrozen ? dtype_bytes(info.dtype)
-                                        : policy == Policy::kFp32 ? 4
-                                                                  : 2;
-    largest = std::max(largest, (info.elements() * element_bytes + kPage - 1) / kPage * kPage);
+    const kernels::PlaneFormat weight =
+        kernels::planes_of(group.policy, group.optimizer, group.frozen_dtype).front();
+    largest = std::max(largest, (weight.bytes(info.elements()) + kPage - 1) / kPage * kPage);
   }
   return largest;
 }
@@ -131,12 +133,15 @@ Status Importer::register_all() {
 
 Status Importer::write_moment(ParameterId parameter, View view, const SourceTensor& source,
                               std::span<std::byte> buffer) {
+  if (!source) return {};
   const std::uint64_t elements = source.info->elements();
   for (std::uint64_t first = 0; first < elements; first += kPieceElements) {
     const Range range{first, std::min(kPieceElements, elements - first)};
     const std::span<std::byte> bytes = buffer.first(range.count * sizeof(float));
     SLUICE_RETURN_IF_ERROR(source.read(range, bytes));
-    SLUICE_RETURN_IF_ERROR(engine_->write(parameter, view, range, bytes.data(), DType::kF32));
+    const Status written = engine_->write(parameter, view, range, bytes.data(), DType::kF32);
+    if (written.code() == Code::kInvalidArgument) return blame_files(written, source_);
+    SLUICE_RETURN_IF_ERROR(written);
     SLUICE_RETURN_IF_ERROR(progress_.add(bytes.size()));
   }
   return {};

@@ -55,10 +55,8 @@ Result<RankBytes> bytes_of(const store::ExistingRank& rank) {
   for (std::uint32_t chunk = 0; chunk < layout.chunks().size(); ++chunk) {
     const store::ChunkLayout& of_chunk = layout.chunks()[chunk];
     const store::ClassLayout& of_class = layout.classes()[of_chunk.class_index];
-    std::uint64_t element_bytes = 0;
-    for (const store::PlaneFormat& plane : of_class.planes) element_bytes += dtype_bytes(plane.dtype);
     for (const store::Segment& segment : layout.segments_of(chunk))
-      bytes.state += segment.count * element_bytes;
+      for (const store::PlaneFormat& plane : of_class.planes) bytes.state += plane.bytes(segment.count);
     if (of_class.policy != Policy::kFrozen) bytes.step_writes += of_chunk.record.bytes;
   }
   return bytes;
@@ -107,11 +105,12 @@ Json parameters_json(const StoreView& view) {
   const std::vector<store::ParameterSpec> specs = store::specs_of(catalog);
   for (std::size_t i = 0; i < specs.size(); ++i) {
     const store::ParameterSpec& spec = specs[i];
-    std::uint64_t element_bytes = 0;
-    auto planes = Json::array();
+    std::uint64_t bytes = 0;
+    auto planes = Json::array(), plane_names = Json::array();
     for (const store::PlaneFormat& plane : store::planes_of(spec.policy, spec.optimizer, spec.frozen_dtype)) {
       planes.push_back(dtype_name(plane.dtype));
-      element_bytes += dtype_bytes(plane.dtype);
+      plane_names.push_back(store::plane_name(plane.plane));
+      bytes += plane.bytes(spec.elements);
     }
     auto aliases = Json::array();
     for (const store::StoredAlias& alias : catalog.aliases) {
@@ -124,7 +123,8 @@ Json parameters_json(const StoreView& view) {
                     {"policy", policy_name(spec.policy)},
                     {"dtype", planes.empty() ? Json(nullptr) : planes[0]},
                     {"planes", planes},
-                    {"bytes", spec.elements * element_bytes},
+                    {"plane_names", std::move(plane_names)},
+                    {"bytes", bytes},
                     {"group", spec.group},
                     {"optimizer", stepped ? Json(sluice::kind_of(spec.optimizer).name) : Json(nullptr)},
                     {"step_count", made->commits.empty() ? Json(nullptr)

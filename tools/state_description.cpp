@@ -98,6 +98,9 @@ StateDescription to_description(const Json& json) {
                                   .optimizer = to_optimizer(group.at("optimizer")),
                                   .gradient = to_gradient(group.at("gradient").get<std::string>()),
                                   .frozen_dtype = to_dtype(group.at("frozen_dtype").get<std::string>())});
+    const StateDescription::Group& last = description.groups.back();
+    const Status together = last.policy == Policy::kFrozen ? Status() : validate(last.policy, last.optimizer);
+    if (!together.ok()) throw Wrong{together.message()};
   }
   for (const Json& parameter : json.at("parameters")) {
     description.parameters.push_back({.name = parameter.at("name").get<std::string>(),

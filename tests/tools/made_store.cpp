@@ -34,16 +34,19 @@ EngineOptions MadeStore::options(std::vector<std::string> directories, std::uint
   return options;
 }
 
-MadeStore::MadeStore(EngineOptions options, Policy matrices, std::shared_ptr<Communicator> communicator)
-    : communicator_(std::move(communicator)) {
+MadeStore::MadeStore(EngineOptions options, Policy matrices, std::shared_ptr<Communicator> communicator,
+                     const Optimizer& optimizer)
+    : optimizer_(optimizer), communicator_(std::move(communicator)) {
   engine_ = take(Engine::create(std::move(options), take(make_host_device()), communicator_));
   const GroupId trained =
-      take(engine_->add_group({.name = "matrices", .policy = matrices, .optimizer = kOptimizer}));
+      take(engine_->add_group({.name = "matrices", .policy = matrices, .optimizer = optimizer}));
   const GroupId gains = take(engine_->add_group({.name = "gains", .policy = Policy::kFp32}));
   const GroupId ice = take(engine_->add_group({.name = "ice", .policy = Policy::kFrozen}));
   const GroupId codes =
       take(engine_->add_group({.name = "codes", .policy = Policy::kFrozen, .frozen_dtype = DType::kU8}));
-  const DType of_trained = matrices == Policy::kBf16Split ? DType::kBF16 : DType::kF32;
+  const DType of_trained = matrices == Policy::kFp32         ? DType::kF32
+                           : matrices == Policy::kFp16Master ? DType::kF16
+                                                             : DType::kBF16;
   add("embedding", {300, 100}, trained, matrices, of_trained, Normal{.stddev = 0.5F});
   add("gain", {77}, gains, Policy::kFp32, DType::kF32, Constant{1});
   add("scale", {}, gains, Policy::kFp32, DType::kF32, Constant{0.1F});
@@ -67,7 +70,10 @@ void MadeStore::add(const std::string& name, std::vector<std::int64_t> shape, Gr
   for (const std::int64_t extent : shape) elements *= static_cast<std::uint64_t>(extent);
   const ParameterId id = take(engine_->add_parameter(
       {.name = name, .shape = std::move(shape), .group = group, .initial = std::move(initial)}));
-  parameters_.push_back({name, id, elements, weight, policy});
+  // The gains' rule is the default one, which has both.
+  const bool gains = name == "gain" || name == "scale";
+  parameters_.push_back(
+      {name, id, elements, weight, policy, gains ? Moments::kBoth : kind_of(optimizer_).moments});
 }
 
 void MadeStore::step() {
@@ -103,8 +109,8 @@ StateValues MadeStore::state() const {
     read("weight", View::kWeight, parameter.weight);
     if (parameter.policy == Policy::kFrozen) continue;
     read("master", View::kMaster, DType::kF32);
-    read("moment1", View::kMoment1, DType::kF32);
-    read("moment2", View::kMoment2, DType::kF32);
+    if (parameter.moments != Moments::kSecond) read("moment1", View::kMoment1, DType::kF32);
+    if (parameter.moments != Moments::kFirst) read("moment2", View::kMoment2, DType::kF32);
     read("count", View::kCount, DType::kU64);
   }
   return values;

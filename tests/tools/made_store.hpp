@@ -26,7 +26,8 @@ class MadeStore {
       : MadeStore(options(std::move(directories), keep_commits)) {}
   /// With several ranks the first one alone has gradients.
   explicit MadeStore(EngineOptions options, Policy matrices = Policy::kBf16Split,
-                     std::shared_ptr<Communicator> communicator = make_single_communicator());
+                     std::shared_ptr<Communicator> communicator = make_single_communicator(),
+                     const Optimizer& optimizer = kOptimizer);
 
   static EngineOptions options(std::vector<std::string> directories, std::uint32_t keep_commits = 1);
 
@@ -46,10 +47,12 @@ class MadeStore {
     std::uint64_t elements;
     DType weight;
     Policy policy;
+    Moments moments;
   };
   void add(const std::string& name, std::vector<std::int64_t> shape, GroupId group, Policy policy,
            DType weight, Initial initial);
 
+  Optimizer optimizer_;  // of the matrices
   std::shared_ptr<Communicator> communicator_;
   std::unique_ptr<Engine> engine_;
   std::vector<Parameter> parameters_;

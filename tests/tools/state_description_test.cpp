@@ -51,6 +51,30 @@ TEST(StateDescription, ComesBackAsItWas) {
   EXPECT_EQ(decoded->aliases[0].parameter, 1U);
 }
 
+TEST(StateDescription, EveryPolicyAndRuleThatGoTogetherComeBackWithAllNumbers) {
+  for (const Policy policy : policies())
+    for (const OptimizerKind& kind : optimizer_kinds()) {
+      StateDescription description = example();
+      StateDescription::Group& group = description.groups[0];
+      group.policy = policy;
+      group.optimizer = kind.defaults;
+      double value = 0.0625;
+      for (const OptimizerNumber& number : kind.numbers)
+        number.set(group.optimizer, number.name == "nesterov" ? 0 : value *= 1.25);
+      const auto decoded = decode_description(encoded(description), "file");
+      if (!validate(policy, group.optimizer).ok()) {
+        EXPECT_EQ(decoded.status().code(), Code::kDataLoss);
+        EXPECT_THAT(decoded.status().message(), HasSubstr("moments8 with optimizer adagrad"));
+        continue;
+      }
+      ASSERT_TRUE(decoded.ok()) << decoded.status().to_string();
+      EXPECT_EQ(decoded->groups[0].policy, policy);
+      ASSERT_EQ(decoded->groups[0].optimizer.index(), group.optimizer.index());
+      for (const OptimizerNumber& number : kind.numbers)
+        EXPECT_EQ(number.get(decoded->groups[0].optimizer), number.get(group.optimizer)) << number.name;
+    }
+}
+
 TEST(StateDescription, WhatCannotBeIsRefusedWithTheFile) {
   struct Fault {
     const char* pointer;

@@ -27,10 +27,11 @@ PlaneByte find_plane_byte(const std::string& directory, std::uint64_t commit, co
     const store::Segment& segment = layout->segments()[piece.segment];
     if (element < segment.first || element >= segment.first + segment.count) continue;
     const store::ChunkLayout& chunk = layout->chunks()[piece.chunk];
-    const DType dtype = layout->classes()[chunk.class_index].planes[plane].dtype;
+    const store::PlaneFormat& format = layout->classes()[chunk.class_index].planes[plane];
     return {rank.drives[rank.catalog.chunks[piece.chunk].drive].data->path(),
             held->record.chunks[piece.chunk].place.offset + chunk.record.plane_offsets[plane] +
-                (segment.offset + element - segment.first) * dtype_bytes(dtype)};
+                (segment.offset + element - segment.first) / format.elements_per_value *
+                    dtype_bytes(format.dtype)};
   }
   ADD_FAILURE() << "no element " << element << " of " << parameter;
   return {};

@@ -11,6 +11,7 @@ namespace sluice::trainer {
 namespace {
 
 constexpr std::uint64_t kPieceElements = 16384;
+constexpr std::uint64_t kScaledElements = 256;
 
 class Hash {
  public:
@@ -59,6 +60,15 @@ class PlaneReader {
     });
   }
 
+  // One for each kScaledElements.
+  Status add_scales(View view, Hash& hash) {
+    return for_each_piece(parameter_.elements, [&](Range range) -> Status {
+      SLUICE_RETURN_IF_ERROR(engine_.read(parameter_.id, view, range, words_.data(), DType::kF32));
+      hash.add(words_.data(), (range.count + kScaledElements - 1) / kScaledElements * sizeof(float));
+      return {};
+    });
+  }
+
   Status add_count(Hash& hash) {
     std::uint64_t count = 0;
     SLUICE_RETURN_IF_ERROR(engine_.read(parameter_.id, View::kCount, Range{0, 1}, &count, DType::kU64));
@@ -73,21 +83,46 @@ class PlaneReader {
   std::vector<std::uint16_t> halves_ = std::vector<std::uint16_t>(kPieceElements);
 };
 
+struct WeightFormat {
+  DType dtype = DType::kBF16;
+  bool has_residual = false;
+  bool has_master = false;
+};
+
+WeightFormat weight_format(Policy policy) {
+  if (policy == Policy::kFp32) return {.dtype = DType::kF32};
+  if (policy == Policy::kFp16Master) return {.dtype = DType::kF16, .has_master = true};
+  return {.dtype = DType::kBF16, .has_residual = true};
+}
+
+DType moment_dtype(Policy policy) {
+  return policy == Policy::kBf16Moments ? DType::kBF16
+         : policy == Policy::kMoments8  ? DType::kU8
+                                        : DType::kF32;
+}
+
 }  // namespace
 
 Result<Fingerprint> fingerprint(const Engine& engine, const Registry& registry) {
   static_assert(std::endian::native == std::endian::little);
   std::vector<NamedParameter> parameters = registry.named();
   std::ranges::sort(parameters, {}, &NamedParameter::name);
-  const bool split = registry.policy() == Policy::kBf16Split;
+  const Policy policy = registry.policy();
+  const Moments moments = kind_of(registry.optimizer()).moments;
+  const bool first = moments != Moments::kSecond, second = moments != Moments::kFirst;
+  const bool scaled = policy == Policy::kMoments8;
+  const WeightFormat weight = weight_format(policy);
   Hash weights, state;
   for (const NamedParameter& parameter : parameters) {
     PlaneReader reader(engine, parameter);
     for (Hash* hash : {&weights, &state}) hash->add(parameter.name.data(), parameter.name.size());
-    SLUICE_RETURN_IF_ERROR(reader.add(View::kWeight, split ? DType::kBF16 : DType::kF32, {&weights, &state}));
-    if (split) SLUICE_RETURN_IF_ERROR(reader.add_residual(state));
-    SLUICE_RETURN_IF_ERROR(reader.add(View::kMoment1, DType::kF32, {&state}));
-    SLUICE_RETURN_IF_ERROR(reader.add(View::kMoment2, DType::kF32, {&state}));
+    SLUICE_RETURN_IF_ERROR(reader.add(View::kWeight, weight.dtype, {&weights, &state}));
+    if (weight.has_residual) SLUICE_RETURN_IF_ERROR(reader.add_residual(state));
+    if (weight.has_master) SLUICE_RETURN_IF_ERROR(reader.add(View::kMaster, DType::kF32, {&state}));
+    if (first) SLUICE_RETURN_IF_ERROR(reader.add(View::kMoment1, moment_dtype(policy), {&state}));
+    if (second) SLUICE_RETURN_IF_ERROR(reader.add(View::kMoment2, moment_dtype(policy), {&state}));
+    if (first && scaled) SLUICE_RETURN_IF_ERROR(reader.add_scales(View::kScale1, state));
+    if (second && scaled) SLUICE_RETURN_IF_ERROR(reader.add_scales(View::kScale2, state));
     SLUICE_RETURN_IF_ERROR(reader.add_count(state));
   }
   return Fingerprint{weights.value(), state.value()};

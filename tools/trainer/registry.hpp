@@ -34,6 +34,8 @@ class Registry {
   Status set_learning_rate(Engine& engine, double lr);
 
   Policy policy() const { return numbers_.policy; }
+  /// Of the matrices; the others' is of the same kind.
+  Optimizer optimizer() const { return numbers_.optimizer; }
   /// The part's tensors, in the order of tensors_of().
   std::span<const ParameterId> part(std::size_t index) const { return parts_[index].ids; }
   std::span<const std::uint64_t> part_elements(std::size_t index) const { return parts_[index].elements; }
