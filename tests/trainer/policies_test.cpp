@@ -1,8 +1,10 @@
-// What the kept state costs in loss: the same model learns the same text under each policy.
+// What the kept state costs in loss: the same model learns the same text under each policy and each rule.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
+#include <string_view>
 
 #include "support/temporary_directory.hpp"
 #include "trainer/optimizer_numbers.hpp"
@@ -58,6 +60,25 @@ TEST_F(PoliciesTest, SixteenBitMomentsAndWeightsLearnAsMuch) {
   EXPECT_NEAR(loss(Policy::kBf16Moments), whole, 0.01);
   EXPECT_NEAR(loss(Policy::kFp16Master), whole, 0.01);
   EXPECT_NEAR(loss(Policy::kFp32), whole, 0.01);
+}
+
+TEST_F(PoliciesTest, EveryRuleLearnsUnderEveryPolicyThatSuitsIt) {
+  const std::map<std::string_view, double> rates = {
+      {"adamw", 6e-3}, {"adam", 6e-3}, {"adagrad", 2e-2}, {"lion", 1e-3}, {"sgd", 0.3}};
+  for (const OptimizerKind& kind : optimizer_kinds()) {
+    for (const Policy policy : policies()) {
+      if (policy == Policy::kFrozen || !sluice::validate(policy, kind.defaults).ok()) continue;
+      SCOPED_TRACE(::testing::Message() << kind.name << ", " << policy_name(policy));
+      TrainOptions options = this->options(policy);
+      options.steps = 30;
+      options.validate_bytes = 2 << 10;
+      options.optimizer = with_number(kind.defaults, "lr", rates.at(kind.name));
+      options.optimizer = with_number(options.optimizer, "momentum", 0.9);
+      const TrainReport report = train(options);
+      ASSERT_EQ(report.losses.size(), 30U);
+      EXPECT_LT(report.losses.back(), report.losses.front() - 1.5);
+    }
+  }
 }
 
 TEST_F(PoliciesTest, PlacementNeverChangesABitOfAnyPolicy) {
