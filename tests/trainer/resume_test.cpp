@@ -174,6 +174,33 @@ TEST_F(ResumeTest, AnotherPlacementGoesOnWithTheSameBits) {
   EXPECT_TRUE(start_.rewritten);
 }
 
+TEST_F(ResumeTest, EveryRulePolicyAndScalingGoesOnAsIfNothingHadStoppedIt) {
+  for (const OptimizerKind& kind : optimizer_kinds()) {
+    const auto with = [&](TrainOptions options) {
+      options.optimizer = kind.defaults;
+      options.policy = kind.name == "adagrad" ? Policy::kBf16Moments
+                       : kind.name == "sgd"   ? Policy::kFp16Master
+                                              : Policy::kMoments8;
+      options.loss_scale = std::nullopt;
+      options.decline = Decline::kLinear;
+      options.max_norm = kNoClipping;
+      return options;
+    };
+    SCOPED_TRACE(kind.name);
+    const TrainReport whole = finish(with(options(1, "other")));
+    EXPECT_FALSE(train(with(options(2)), 3).ok());
+    const TrainReport rest = finish(resumed(with(options(2))));
+    EXPECT_EQ(start_.steps_done, 3U);
+    EXPECT_EQ(rest.losses, whole.losses);
+    EXPECT_EQ(rest.fingerprint.state_xxh3, whole.fingerprint.state_xxh3);
+    EXPECT_EQ(rest.user_bytes_xxh3, whole.user_bytes_xxh3);
+    for (const char* const name : {"drive", "other"}) {
+      fs::remove_all(folder_ / name);
+      fs::create_directory(folder_ / name);
+    }
+  }
+}
+
 TEST_F(ResumeTest, RunWithoutCommitsHasNoRoomForThem) {
   TrainOptions endless = options(0);
   endless.steps = std::uint64_t{1} << 40;
