@@ -72,7 +72,9 @@ struct OffloadBenchReport {
   OffloadStep median;          ///< of each figure by itself
   double io_limit_s = 0;       ///< median of the last step's requests replayed without arithmetic
   double compute_limit_s = 0;  ///< median of the same chunks updated from frames without I/O
-  double efficiency = 0;       ///< max(io_limit_s, compute_limit_s) / median.step_s
+  /// Median of steps that found nothing updated: with overlap measured beside, each after one of `steps`.
+  double step_alone_s = 0;
+  double efficiency = 0;  ///< max(io_limit_s, compute_limit_s) / step_alone_s
   OffloadOverlap overlap;
   std::uint64_t trainer_bytes = 0;
   Stats stats;
