@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "kernels/float_environment.hpp"
+#include "kernels/isa.hpp"
 #include "kernels/rules.hpp"
 
 namespace sluice::kernels {
@@ -36,6 +37,51 @@ class RunFormats {
   std::size_t count_ = 0;
 };
 
+/// Whether the loop can hash the run's whole stripes itself, but for the last ones, which wait for what may follow.
+bool adds_stripes(const Run& run, std::span<const PlaneFormat> formats, const Dither& dither,
+                  const Hashing& hashing) {
+  constexpr std::size_t kFewElements = 512;
+  if (isa_in_use() != Isa::kAvx512 || run.policy == Policy::kMoments8 || run.elements < kFewElements)
+    return false;
+  // Where the random bits' key changes a run is cut, and both parts have to be whole stripes.
+  if (run.policy == Policy::kBf16Moments && dither.first_element % kStripeElements != 0) return false;
+  for (const PlaneHashers* hashers : {hashing.read, hashing.written}) {
+    if (hashers == nullptr) continue;
+    for (const PlaneFormat& format : formats) {
+      const PlaneHashers& of = *hashers;
+      if (!of[static_cast<std::size_t>(format.plane)].at_stripe(stripes_of(dtype_bytes(format.dtype))))
+        return false;
+    }
+  }
+  return true;
+}
+
+/// The sums of all planes' hashers, lent to a loop.
+class LentSums {
+ public:
+  LentSums(PlaneHashers* hashers, std::span<const PlaneFormat> formats)
+      : hashers_(hashers), formats_(formats) {
+    if (hashers == nullptr) return;
+    for (const PlaneFormat& format : formats) {
+      const auto plane = static_cast<std::size_t>(format.plane);
+      sums_[plane] = (*hashers)[plane].lend();
+    }
+  }
+  std::array<StripeSums, kPlaneKinds>* sums() { return hashers_ == nullptr ? nullptr : &sums_; }
+  void take_back(std::size_t elements) {
+    if (hashers_ == nullptr) return;
+    for (const PlaneFormat& format : formats_) {
+      const auto plane = static_cast<std::size_t>(format.plane);
+      (*hashers_)[plane].take_back(sums_[plane], format.bytes(elements));
+    }
+  }
+
+ private:
+  PlaneHashers* hashers_;
+  std::span<const PlaneFormat> formats_;
+  std::array<StripeSums, kPlaneKinds> sums_;
+};
+
 }  // namespace
 
 Factors make_factors(const Optimizer& optimizer, std::uint64_t step_count, double gradient_factor) {
@@ -64,19 +110,32 @@ void hash_planes(PlaneHashers& hashers, std::span<const PlaneFormat> formats, co
 std::uint64_t update(const Run& run, const Factors& factors, const Dither& dither, const Hashing& hashing) {
   const DefaultFloatEnvironment environment;
   const auto step = kRules[factors.rule]->update;
-  if (hashing.read == nullptr && hashing.written == nullptr) return step(run, factors, dither);
+  if (hashing.read == nullptr && hashing.written == nullptr) return step(run, factors, dither, {});
 
   const RunFormats formats(run);
   const std::size_t gradient_bytes = run.gradient_plane == GradientPlane::kF32 ? 4 : 2;
   std::uint64_t overflows = 0;
-  for (std::size_t begin = 0; begin < run.elements; begin += kPieceElements) {
+  // Half of kStripeElements stay behind: a stripe of each plane.
+  const std::size_t fused_elements =
+      adds_stripes(run, formats.all(), dither, hashing)
+          ? (run.elements - kStripeElements / 2) / kStripeElements * kStripeElements
+          : 0;
+  if (fused_elements != 0) {
+    Run head = run;
+    head.elements = fused_elements;
+    LentSums read(hashing.read, formats.all()), written(hashing.written, formats.all());
+    overflows += step(head, factors, dither, {read.sums(), written.sums()});
+    read.take_back(fused_elements);
+    written.take_back(fused_elements);
+  }
+  for (std::size_t begin = fused_elements; begin < run.elements; begin += kPieceElements) {
     Run piece = run;
     piece.planes = planes_from(run.planes, formats.all(), begin);
     piece.gradient = run.gradient + begin * gradient_bytes;
     piece.elements = std::min(kPieceElements, run.elements - begin);
     const Elements elements{begin, piece.elements};
     if (hashing.read != nullptr) hash_planes(*hashing.read, formats.all(), run.planes, elements);
-    overflows += step(piece, factors, {dither.key, dither.first_element + begin});
+    overflows += step(piece, factors, {dither.key, dither.first_element + begin}, {});
     if (hashing.written != nullptr) hash_planes(*hashing.written, formats.all(), run.planes, elements);
   }
   return overflows;
