@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +12,8 @@
 #include <cstdint>
 #include <ctime>
 #include <utility>
+
+#include "io/random.hpp"
 
 namespace sluice::io {
 namespace {
@@ -200,9 +201,7 @@ Status save_profile(const Directory& directory, const DriveProfile& profile) {
   SLUICE_ASSIGN_OR_RETURN(const std::string identity, drive_identity(directory));
   const std::string text = text_of(profile, identity);
 
-  std::uint64_t random = 0;
-  if (::getrandom(&random, sizeof random, 0) < 0) random = static_cast<std::uint64_t>(::getpid());
-  const std::string draft = fmt::format("{}.{:016x}", kProfileName, random);
+  const std::string draft = fmt::format("{}.{:016x}", kProfileName, random_u64());
   const std::string doing = fmt::format("writing {}", directory.path_of(draft));
   const Descriptor fd(
       ::openat(directory.fd(), draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sched.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -15,6 +14,8 @@
 #include <memory>
 #include <system_error>
 #include <utility>
+
+#include "io/random.hpp"
 
 namespace sluice::io {
 namespace {
@@ -145,9 +146,7 @@ Result<File> File::open_unnamed(const Directory& directory, Caching caching) {
     const std::string doing = fmt::format("making a file without a name in {}", directory.path());
     // Where a file system, or an old kernel, has no such thing.
     if (error != EOPNOTSUPP && error != EISDIR && error != ENOENT) return status_from_errno(error, doing);
-    std::uint64_t random = 0;
-    if (::getrandom(&random, sizeof random, 0) < 0) random = static_cast<std::uint64_t>(::getpid());
-    const std::string name = fmt::format(".sluice-unnamed-{:016x}", random);
+    const std::string name = fmt::format(".sluice-unnamed-{:016x}", random_u64());
     SLUICE_ASSIGN_OR_RETURN(File file,
                             open(directory, name, {.creation = Creation::kExclusive, .caching = caching}));
     SLUICE_RETURN_IF_ERROR(directory.remove(name));

@@ -35,17 +35,17 @@ struct AdagradRule {
   static constexpr Moments kMoments = Moments::kSecond;
   static bool steps_weights(const Factors& f) { return f.numbers[AdagradNumber::kStep] != 0.0f; }
   explicit HWY_INLINE AdagradRule(const Factors& f)
-      : lr(hn::Set(F32(), f.numbers[AdagradNumber::kStep])),
-        eps(hn::Set(F32(), f.numbers[AdagradNumber::kEps])),
-        weight_decay(hn::Set(F32(), f.numbers[AdagradNumber::kWeightDecay])),
+      : lr(f.numbers[AdagradNumber::kStep]),
+        eps(f.numbers[AdagradNumber::kEps]),
+        weight_decay(f.numbers[AdagradNumber::kWeightDecay]),
         decays(f.numbers[AdagradNumber::kWeightDecay] != 0.0f) {}
   HWY_INLINE Floats step(Floats g, Floats p, Floats&, Floats& v) const {
-    if (decays) g = hn::MulAdd(weight_decay, p, g);
+    if (decays) g = hn::MulAdd(all(weight_decay), p, g);
     v = settled(hn::MulAdd(g, g, v));
-    return hn::NegMulAdd(lr, hn::Div(g, hn::Add(hn::Sqrt(v), eps)), p);
+    return hn::NegMulAdd(all(lr), hn::Div(g, hn::Add(hn::Sqrt(v), all(eps))), p);
   }
 
-  Floats lr, eps, weight_decay;
+  float lr, eps, weight_decay;
   bool decays;
 };
 

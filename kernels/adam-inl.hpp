@@ -17,20 +17,20 @@ namespace HWY_NAMESPACE {
 /// m / fma(sqrt(v), root_scale, eps); flush(x) = +0 if |x| < FLT_MIN.
 struct AdamDirection {
   explicit HWY_INLINE AdamDirection(const Factors& f)
-      : beta1(hn::Set(F32(), f.numbers[AdamNumber::kBeta1])),
-        one_minus_beta1(hn::Set(F32(), f.numbers[AdamNumber::kOneMinusBeta1])),
-        beta2(hn::Set(F32(), f.numbers[AdamNumber::kBeta2])),
-        one_minus_beta2(hn::Set(F32(), f.numbers[AdamNumber::kOneMinusBeta2])),
-        root_scale(hn::Set(F32(), f.numbers[AdamNumber::kRootScale])),
-        eps(hn::Set(F32(), f.numbers[AdamNumber::kEps])) {}
+      : beta1(f.numbers[AdamNumber::kBeta1]),
+        one_minus_beta1(f.numbers[AdamNumber::kOneMinusBeta1]),
+        beta2(f.numbers[AdamNumber::kBeta2]),
+        one_minus_beta2(f.numbers[AdamNumber::kOneMinusBeta2]),
+        root_scale(f.numbers[AdamNumber::kRootScale]),
+        eps(f.numbers[AdamNumber::kEps]) {}
 
   HWY_INLINE Floats advance(Floats g, Floats& m, Floats& v) const {
-    m = settled(hn::MulAdd(g, one_minus_beta1, hn::Mul(beta1, m)));
-    v = settled(hn::MulAdd(hn::Mul(g, g), one_minus_beta2, hn::Mul(beta2, v)));
-    return hn::Div(m, hn::MulAdd(hn::Sqrt(v), root_scale, eps));
+    m = settled(hn::MulAdd(g, all(one_minus_beta1), hn::Mul(all(beta1), m)));
+    v = settled(hn::MulAdd(hn::Mul(g, g), all(one_minus_beta2), hn::Mul(all(beta2), v)));
+    return hn::Div(m, hn::MulAdd(hn::Sqrt(v), all(root_scale), all(eps)));
   }
 
-  Floats beta1, one_minus_beta1, beta2, one_minus_beta2, root_scale, eps;
+  float beta1, one_minus_beta1, beta2, one_minus_beta2, root_scale, eps;
 };
 
 }  // namespace HWY_NAMESPACE

@@ -17,16 +17,16 @@ struct AdamRule {
   static bool steps_weights(const Factors& f) { return f.numbers[AdamNumber::kStep] != 0.0f; }
   explicit HWY_INLINE AdamRule(const Factors& f)
       : direction(f),
-        lr(hn::Set(F32(), f.numbers[AdamNumber::kStep])),
-        weight_decay(hn::Set(F32(), f.numbers[AdamNumber::kDecay])),
+        lr(f.numbers[AdamNumber::kStep]),
+        weight_decay(f.numbers[AdamNumber::kDecay]),
         decays(f.numbers[AdamNumber::kDecay] != 0.0f) {}
   HWY_INLINE Floats step(Floats g, Floats p, Floats& m, Floats& v) const {
-    if (decays) g = hn::MulAdd(weight_decay, p, g);
-    return hn::NegMulAdd(lr, direction.advance(g, m, v), p);
+    if (decays) g = hn::MulAdd(all(weight_decay), p, g);
+    return hn::NegMulAdd(all(lr), direction.advance(g, m, v), p);
   }
 
   AdamDirection direction;
-  Floats lr, weight_decay;
+  float lr, weight_decay;
   bool decays;
 };
 

@@ -18,15 +18,13 @@ struct AdamWRule {
     return f.numbers[AdamNumber::kStep] != 0.0f || f.numbers[AdamNumber::kDecay] != 1.0f;
   }
   explicit HWY_INLINE AdamWRule(const Factors& f)
-      : direction(f),
-        lr(hn::Set(F32(), f.numbers[AdamNumber::kStep])),
-        decay(hn::Set(F32(), f.numbers[AdamNumber::kDecay])) {}
+      : direction(f), lr(f.numbers[AdamNumber::kStep]), decay(f.numbers[AdamNumber::kDecay]) {}
   HWY_INLINE Floats step(Floats g, Floats p, Floats& m, Floats& v) const {
-    return hn::NegMulAdd(lr, direction.advance(g, m, v), hn::Mul(p, decay));
+    return hn::NegMulAdd(all(lr), direction.advance(g, m, v), hn::Mul(p, all(decay)));
   }
 
   AdamDirection direction;
-  Floats lr, decay;
+  float lr, decay;
 };
 
 std::uint64_t UpdateAdamW(const Run& run, const Factors& factors, const Dither& dither,

@@ -30,12 +30,15 @@ class DitherLanes {
     z ^= z >> 31;
     low_key_ = static_cast<std::uint32_t>(z);
     high_key_ = static_cast<std::uint32_t>(z >> 32);
-    first_ = hn::Iota(U32(), static_cast<std::uint32_t>(dither.first_element));
+    first_ = static_cast<std::uint32_t>(dither.first_element);
   }
 
   /// Of the vector that starts at element i of the run.
   HWY_INLINE Words at(std::size_t i) const {
-    Words x = hn::Xor(hn::Add(first_, word(static_cast<std::uint32_t>(i))), word(low_key_));
+    // Lane numbers from 0 are a constant; from another number on Highway before 1.1 makes them through memory, which takes
+    // longer than all the rest.
+    const Words lanes = hn::Iota(U32(), 0);
+    Words x = hn::Xor(hn::Add(lanes, word(first_ + static_cast<std::uint32_t>(i))), word(low_key_));
     x = hn::Add(hn::Mul(hn::Xor(x, hn::ShiftRight<17>(x)), word(0xED5AD4BB)), word(high_key_));
     x = hn::Mul(hn::Xor(x, hn::ShiftRight<11>(x)), word(0xAC4C1B51));
     x = hn::Mul(hn::Xor(x, hn::ShiftRight<15>(x)), word(0x31848BAB));
@@ -43,9 +46,7 @@ class DitherLanes {
   }
 
  private:
-  std::uint32_t low_key_, high_key_;
-  // Made once: Highway before 1.1 stores the lanes one by one and loads them, which takes longer than all the rest.
-  Words first_;
+  std::uint32_t low_key_, high_key_, first_;
 };
 
 /// Stores a settled moment as bf16: (bits + the low half of `random`) >> 16. What bf16 holds, Inf and a canonical NaN

@@ -28,6 +28,9 @@ using Words = hn::Vec<U32>;
 
 inline constexpr std::size_t kLanesMax = hn::MaxLanes(F32());
 
+/// In every lane. Numbers are kept as floats and spread where they are used, since a vector of unknown size (SVE) cannot
+/// be a member; out of a loop the compiler takes it by itself.
+HWY_INLINE Floats all(float x) { return hn::Set(F32(), x); }
 HWY_INLINE Words word(std::uint32_t bits) { return hn::Set(U32(), bits); }
 HWY_INLINE Words bits_of(Floats x) { return hn::BitCast(U32(), x); }
 HWY_INLINE Floats floats_of(Words bits) { return hn::BitCast(F32(), bits); }

@@ -37,21 +37,21 @@ struct LionRule {
     return f.numbers[LionNumber::kStep] != 0.0f || f.numbers[LionNumber::kDecay] != 1.0f;
   }
   explicit HWY_INLINE LionRule(const Factors& f)
-      : beta1(hn::Set(F32(), f.numbers[LionNumber::kBeta1])),
-        one_minus_beta1(hn::Set(F32(), f.numbers[LionNumber::kOneMinusBeta1])),
-        beta2(hn::Set(F32(), f.numbers[LionNumber::kBeta2])),
-        one_minus_beta2(hn::Set(F32(), f.numbers[LionNumber::kOneMinusBeta2])),
-        lr(hn::Set(F32(), f.numbers[LionNumber::kStep])),
-        decay(hn::Set(F32(), f.numbers[LionNumber::kDecay])) {}
+      : beta1(f.numbers[LionNumber::kBeta1]),
+        one_minus_beta1(f.numbers[LionNumber::kOneMinusBeta1]),
+        beta2(f.numbers[LionNumber::kBeta2]),
+        one_minus_beta2(f.numbers[LionNumber::kOneMinusBeta2]),
+        lr(f.numbers[LionNumber::kStep]),
+        decay(f.numbers[LionNumber::kDecay]) {}
   HWY_INLINE Floats step(Floats g, Floats p, Floats& m, Floats&) const {
-    const Floats c = hn::MulAdd(g, one_minus_beta1, hn::Mul(beta1, m));
-    m = settled(hn::MulAdd(g, one_minus_beta2, hn::Mul(beta2, m)));
+    const Floats c = hn::MulAdd(g, all(one_minus_beta1), hn::Mul(all(beta1), m));
+    m = settled(hn::MulAdd(g, all(one_minus_beta2), hn::Mul(all(beta2), m)));
     const Floats one = hn::CopySign(hn::Set(F32(), 1.0f), c);
     const Floats sign = hn::IfThenZeroElse(hn::Eq(c, hn::Zero(F32())), hn::IfThenElse(hn::IsNaN(c), c, one));
-    return hn::NegMulAdd(lr, sign, hn::Mul(p, decay));
+    return hn::NegMulAdd(all(lr), sign, hn::Mul(p, all(decay)));
   }
 
-  Floats beta1, one_minus_beta1, beta2, one_minus_beta2, lr, decay;
+  float beta1, one_minus_beta1, beta2, one_minus_beta2, lr, decay;
 };
 
 std::uint64_t UpdateLion(const Run& run, const Factors& factors, const Dither& dither,

@@ -70,8 +70,7 @@ PlanePointers planes_from(const PlanePointers& planes, std::span<const PlaneForm
                           std::size_t element) {
   PlanePointers from{};
   for (const PlaneFormat& format : formats) {
-    at(from, format.plane) =
-        at(planes, format.plane) + element / format.elements_per_value * dtype_bytes(format.dtype);
+    at(from, format.plane) = at(planes, format.plane) + format.bytes(element);
   }
   return from;
 }

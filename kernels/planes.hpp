@@ -36,8 +36,7 @@ struct PlaneFormat {
 
   /// Values for so many elements, the last granule's counted whole.
   std::uint64_t values(std::uint64_t elements) const {
-    if (elements_per_value == 1) return elements;  // twice a division for each piece that is hashed
-    return elements / elements_per_value + (elements % elements_per_value != 0);
+    return elements_per_value == 1 ? elements : (elements + elements_per_value - 1) / elements_per_value;
   }
   /// Bytes of them, unpadded. Requires: elements below 2^60.
   std::uint64_t bytes(std::uint64_t elements) const { return values(elements) * dtype_bytes(dtype); }

@@ -35,20 +35,20 @@ struct SgdRule {
   static constexpr Moments kMoments = Moments::kFirst;
   static bool steps_weights(const Factors& f) { return f.numbers[SgdNumber::kStep] != 0.0f; }
   explicit HWY_INLINE SgdRule(const Factors& f)
-      : lr(hn::Set(F32(), f.numbers[SgdNumber::kStep])),
-        momentum(hn::Set(F32(), f.numbers[SgdNumber::kMomentum])),
-        one_minus_dampening(hn::Set(F32(), f.numbers[SgdNumber::kOneMinusDampening])),
-        weight_decay(hn::Set(F32(), f.numbers[SgdNumber::kWeightDecay])),
+      : lr(f.numbers[SgdNumber::kStep]),
+        momentum(f.numbers[SgdNumber::kMomentum]),
+        one_minus_dampening(f.numbers[SgdNumber::kOneMinusDampening]),
+        weight_decay(f.numbers[SgdNumber::kWeightDecay]),
         decays(f.numbers[SgdNumber::kWeightDecay] != 0.0f),
         restarts(f.numbers[SgdNumber::kRestart] != 0.0f),
         nesterov(f.numbers[SgdNumber::kNesterov] != 0.0f) {}
   HWY_INLINE Floats step(Floats g, Floats p, Floats& m, Floats&) const {
-    if (decays) g = hn::MulAdd(weight_decay, p, g);
-    m = settled(restarts ? g : hn::MulAdd(g, one_minus_dampening, hn::Mul(momentum, m)));
-    return hn::NegMulAdd(lr, nesterov ? hn::MulAdd(momentum, m, g) : m, p);
+    if (decays) g = hn::MulAdd(all(weight_decay), p, g);
+    m = settled(restarts ? g : hn::MulAdd(g, all(one_minus_dampening), hn::Mul(all(momentum), m)));
+    return hn::NegMulAdd(all(lr), nesterov ? hn::MulAdd(all(momentum), m, g) : m, p);
   }
 
-  Floats lr, momentum, one_minus_dampening, weight_decay;
+  float lr, momentum, one_minus_dampening, weight_decay;
   bool decays, restarts, nesterov;
 };
 

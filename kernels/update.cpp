@@ -22,63 +22,76 @@ static_assert(kRules.size() == std::variant_size_v<Optimizer>);
 constexpr std::size_t kPieceElements = 768;
 static_assert(kPieceElements % kGranuleElements == 0);
 
-/// The planes that a run has, without an allocation.
-class RunFormats {
+/// The planes that a run has, and how many bytes of each a piece is.
+class PiecePlanes {
  public:
-  explicit RunFormats(const Run& run) {
-    for (std::size_t plane = 0; plane < kPlaneKinds; ++plane)
-      if (run.planes[plane] != nullptr)
-        formats_[count_++] = plane_format(run.policy, static_cast<Plane>(plane));
+  struct OfPlane {
+    std::size_t kind;
+    PlaneFormat format;
+    std::uint64_t piece_bytes;
+    std::uint64_t bytes(std::size_t elements) const {
+      return elements == kPieceElements ? piece_bytes : format.bytes(elements);
+    }
+  };
+
+  explicit PiecePlanes(const Run& run) {
+    for (std::size_t kind = 0; kind < kPlaneKinds; ++kind) {
+      if (run.planes[kind] == nullptr) continue;
+      const PlaneFormat format = plane_format(run.policy, static_cast<Plane>(kind));
+      planes_[count_++] = {kind, format, format.bytes(kPieceElements)};
+    }
   }
-  std::span<const PlaneFormat> all() const { return {formats_.data(), count_}; }
+  std::span<const OfPlane> all() const { return {planes_.data(), count_}; }
+
+  void feed(PlaneHashers* hashers, const Run& piece) const {
+    if (hashers == nullptr) return;
+    for (const OfPlane& plane : all())
+      (*hashers)[plane.kind].update(piece.planes[plane.kind], plane.bytes(piece.elements));
+  }
+  void advance(PlanePointers& planes, std::size_t elements) const {
+    for (const OfPlane& plane : all()) planes[plane.kind] += plane.bytes(elements);
+  }
 
  private:
-  std::array<PlaneFormat, kPlaneKinds> formats_;
+  std::array<OfPlane, kPlaneKinds> planes_;
   std::size_t count_ = 0;
 };
 
-/// Whether the loop can hash the run's whole stripes itself, but for the last ones, which wait for what may follow.
-bool adds_stripes(const Run& run, std::span<const PlaneFormat> formats, const Dither& dither,
-                  const Hashing& hashing) {
+/// How many elements from the run's first the loop can hash itself: whole stripes, of which one a plane at least stays
+/// behind for what may follow.
+std::size_t elements_by_stripes(const Run& run, const PiecePlanes& planes, const Dither& dither,
+                                const Hashing& hashing) {
   constexpr std::size_t kFewElements = 512;
   if (isa_in_use() != Isa::kAvx512 || run.policy == Policy::kMoments8 || run.elements < kFewElements)
-    return false;
+    return 0;
   // Where the random bits' key changes a run is cut, and both parts have to be whole stripes.
-  if (run.policy == Policy::kBf16Moments && dither.first_element % kStripeElements != 0) return false;
+  if (run.policy == Policy::kBf16Moments && dither.first_element % kStripeElements != 0) return 0;
   for (const PlaneHashers* hashers : {hashing.read, hashing.written}) {
     if (hashers == nullptr) continue;
-    for (const PlaneFormat& format : formats) {
-      const PlaneHashers& of = *hashers;
-      if (!of[static_cast<std::size_t>(format.plane)].at_stripe(stripes_of(dtype_bytes(format.dtype))))
-        return false;
+    for (const PiecePlanes::OfPlane& plane : planes.all()) {
+      if (!(*hashers)[plane.kind].at_stripe(stripes_of(dtype_bytes(plane.format.dtype)))) return 0;
     }
   }
-  return true;
+  return (run.elements - kStripeElements / 2) / kStripeElements * kStripeElements;
 }
 
 /// The sums of all planes' hashers, lent to a loop.
 class LentSums {
  public:
-  LentSums(PlaneHashers* hashers, std::span<const PlaneFormat> formats)
-      : hashers_(hashers), formats_(formats) {
+  LentSums(PlaneHashers* hashers, const PiecePlanes& planes) : hashers_(hashers), planes_(planes) {
     if (hashers == nullptr) return;
-    for (const PlaneFormat& format : formats) {
-      const auto plane = static_cast<std::size_t>(format.plane);
-      sums_[plane] = (*hashers)[plane].lend();
-    }
+    for (const PiecePlanes::OfPlane& plane : planes.all()) sums_[plane.kind] = (*hashers)[plane.kind].lend();
   }
   std::array<StripeSums, kPlaneKinds>* sums() { return hashers_ == nullptr ? nullptr : &sums_; }
   void take_back(std::size_t elements) {
     if (hashers_ == nullptr) return;
-    for (const PlaneFormat& format : formats_) {
-      const auto plane = static_cast<std::size_t>(format.plane);
-      (*hashers_)[plane].take_back(sums_[plane], format.bytes(elements));
-    }
+    for (const PiecePlanes::OfPlane& plane : planes_.all())
+      (*hashers_)[plane.kind].take_back(sums_[plane.kind], plane.bytes(elements));
   }
 
  private:
   PlaneHashers* hashers_;
-  std::span<const PlaneFormat> formats_;
+  const PiecePlanes& planes_;
   std::array<StripeSums, kPlaneKinds> sums_;
 };
 
@@ -112,31 +125,32 @@ std::uint64_t update(const Run& run, const Factors& factors, const Dither& dithe
   const auto step = kRules[factors.rule]->update;
   if (hashing.read == nullptr && hashing.written == nullptr) return step(run, factors, dither, {});
 
-  const RunFormats formats(run);
+  const PiecePlanes planes(run);
   const std::size_t gradient_bytes = run.gradient_plane == GradientPlane::kF32 ? 4 : 2;
+  Run piece = run;
+  Dither piece_dither = dither;
+  std::size_t left = run.elements;
+  const auto advance = [&] {
+    planes.advance(piece.planes, piece.elements);
+    piece.gradient += piece.elements * gradient_bytes;
+    piece_dither.first_element += piece.elements;
+    left -= piece.elements;
+  };
   std::uint64_t overflows = 0;
-  // Half of kStripeElements stay behind: a stripe of each plane.
-  const std::size_t fused_elements =
-      adds_stripes(run, formats.all(), dither, hashing)
-          ? (run.elements - kStripeElements / 2) / kStripeElements * kStripeElements
-          : 0;
-  if (fused_elements != 0) {
-    Run head = run;
-    head.elements = fused_elements;
-    LentSums read(hashing.read, formats.all()), written(hashing.written, formats.all());
-    overflows += step(head, factors, dither, {read.sums(), written.sums()});
-    read.take_back(fused_elements);
-    written.take_back(fused_elements);
+  piece.elements = elements_by_stripes(run, planes, dither, hashing);
+  if (piece.elements != 0) {
+    LentSums read(hashing.read, planes), written(hashing.written, planes);
+    overflows += step(piece, factors, piece_dither, {read.sums(), written.sums()});
+    read.take_back(piece.elements);
+    written.take_back(piece.elements);
+    advance();
   }
-  for (std::size_t begin = fused_elements; begin < run.elements; begin += kPieceElements) {
-    Run piece = run;
-    piece.planes = planes_from(run.planes, formats.all(), begin);
-    piece.gradient = run.gradient + begin * gradient_bytes;
-    piece.elements = std::min(kPieceElements, run.elements - begin);
-    const Elements elements{begin, piece.elements};
-    if (hashing.read != nullptr) hash_planes(*hashing.read, formats.all(), run.planes, elements);
-    overflows += step(piece, factors, {dither.key, dither.first_element + begin}, {});
-    if (hashing.written != nullptr) hash_planes(*hashing.written, formats.all(), run.planes, elements);
+  while (left != 0) {
+    piece.elements = std::min(kPieceElements, left);
+    planes.feed(hashing.read, piece);
+    overflows += step(piece, factors, piece_dither, {});
+    planes.feed(hashing.written, piece);
+    advance();
   }
   return overflows;
 }

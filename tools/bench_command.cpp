@@ -6,6 +6,7 @@
 
 #include "tools/command.hpp"
 #include "tools/offload_bench.hpp"
+#include "tools/optimizer_options.hpp"
 #include "tools/options.hpp"
 #include "tools/process_memory.hpp"
 #include "tools/sizes.hpp"
@@ -19,8 +20,7 @@ struct BenchOptions {
   OffloadBenchOptions bench;
   std::string host_memory;
   std::string device_memory;
-  std::string policy = "bf16_split";
-  std::string optimizer = "adamw";
+  OptimizerArguments optimizer;
   std::string backend = "auto";
 };
 
@@ -29,6 +29,11 @@ constexpr double kExplains = 0.8;
 
 std::string bottleneck(const OffloadBenchReport& report) {
   const OffloadStep& median = report.median;
+  const OffloadOverlap& overlap = report.overlap;
+  if (report.stats.early_updates > 0 && overlap.ratio * kExplains <= 1) {
+    return overlap.backward_s > overlap.fetch_s + report.io_limit_s ? "the simulated arithmetic of backward"
+                                                                    : "the drives, in backward and the step";
+  }
   if (median.stall_s > median.step_s)
     return "waiting for weights and for room for gradients in forward and backward";
   if (median.step_s > 0 && report.efficiency >= kExplains) {
@@ -56,6 +61,9 @@ std::string report_text(const BenchOptions& options, const OffloadBenchReport& r
   table.add({"I/O limit of the step", seconds(report.io_limit_s)});
   table.add({"arithmetic limit of the step", seconds(report.compute_limit_s)});
   table.add({"efficiency of the step", fmt::format("{:.3f}", report.efficiency)});
+  table.add({"last backward and step", seconds(median.last_s)});
+  table.add({"  their limit where updates overlap", seconds(report.overlap.limit_s)});
+  table.add({"  of it", fmt::format("{:.3f}", report.overlap.ratio)});
   table.add({"read", per_parameter(median.bytes_read)});
   table.add({"written", per_parameter(median.bytes_written)});
   table.add({"parameters", fmt::format("{:.1f} million/s", parameters / median.seconds / 1e6)});
@@ -68,18 +76,20 @@ std::string report_text(const BenchOptions& options, const OffloadBenchReport& r
   const Stats& stats = report.stats;
   std::string text = table.text();
   text += fmt::format("bottleneck: {}\n", bottleneck(report));
+  text += fmt::format("{}, {}, updates during backward {}\n", policy_name(options.bench.policy),
+                      optimizer_text(options.bench.optimizer), options.bench.overlap ? "on" : "off");
+  text += early_text(stats);
+  if (stats.early_updates > 0)
+    text += "the efficiency is that of what was left to the step: --overlap off leaves it all\n";
   text += use_text(stats);
   return text;
 }
 
 nlohmann::ordered_json to_json(const OffloadStep& step) {
-  return {{"seconds", step.seconds},
-          {"forward_s", step.forward_s},
-          {"backward_s", step.backward_s},
-          {"step_s", step.step_s},
-          {"stall_s", step.stall_s},
-          {"bytes_read", step.bytes_read},
-          {"bytes_written", step.bytes_written}};
+  return {
+      {"seconds", step.seconds},       {"forward_s", step.forward_s},        {"backward_s", step.backward_s},
+      {"step_s", step.step_s},         {"backward_and_step_s", step.last_s}, {"stall_s", step.stall_s},
+      {"bytes_read", step.bytes_read}, {"bytes_written", step.bytes_written}};
 }
 
 // A commit beside the flushes that were measured next.
@@ -98,7 +108,9 @@ nlohmann::ordered_json to_json(const OffloadCommits& commits) {
 
 Result<nlohmann::ordered_json> run(BenchOptions& options) {
   OffloadBenchOptions& bench = options.bench;
-  bench.policy = options.policy == "fp32" ? Policy::kFp32 : Policy::kBf16Split;
+  SLUICE_ASSIGN_OR_RETURN(const StateRule rule, read_optimizer(options.optimizer, AdamW{}));
+  bench.policy = rule.policy;
+  bench.optimizer = rule.optimizer;
   bench.engine.host_budget_bytes = parse_size(options.host_memory).value();
   bench.engine.device_budget_bytes = parse_size(options.device_memory).value();
   bench.engine.io.backend = parse_io_backend(options.backend);
@@ -122,11 +134,19 @@ Result<nlohmann::ordered_json> run(BenchOptions& options) {
     return is ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
   };
   nlohmann::ordered_json json = {
+      {"policy", policy_name(bench.policy)},
+      {"optimizer", optimizer_json(bench.optimizer)},
       {"steps", steps},
       {"median", to_json(result->median)},
       {"io_limit_s", result->io_limit_s},
       {"compute_limit_s", result->compute_limit_s},
       {"efficiency", result->efficiency},
+      {"overlap", bench.overlap ? "on" : "off"},
+      {"overlap_limit_s", result->overlap.limit_s},
+      {"overlap_ratio", result->overlap.ratio},
+      {"backward_compute_s", result->overlap.backward_s},
+      {"backward_fetch_s", result->overlap.fetch_s},
+      {"last_layer_step_s", result->overlap.last_layer_s},
       {"commits", to_json(commits)},
       {"commit_s", measured(!commits.commits.empty(), commits.commit_s)},
       {"bare_flushes_s", measured(!commits.bare_flushes_s.empty(), commits.median_flushes_s)},
@@ -137,6 +157,7 @@ Result<nlohmann::ordered_json> run(BenchOptions& options) {
       {"reserved_bytes", stats.host_reserved_bytes + stats.device_reserved_bytes},
       {"trainer_bytes", result->trainer_bytes},
       {"state_bytes", stats.state_bytes}};
+  add_early(json, stats);
   add_use(json, stats);
   return json;
 }
@@ -154,12 +175,8 @@ void add_bench_command(CLI::App& app, Command& chosen) {
       ->required();
   add_size(*command, "--device-memory", options->device_memory, "Budget of fetched weights, or unlimited")
       ->required();
-  command->add_option("--policy", options->policy, "What is kept for each element")
-      ->check(CLI::IsMember({"bf16_split", "fp32"}))
-      ->capture_default_str();
-  command->add_option("--optimizer", options->optimizer, "The update rule")
-      ->check(CLI::IsMember({"adamw"}))
-      ->capture_default_str();
+  add_optimizer_options(*command, options->optimizer, AdamW{});
+  add_overlap(*command, bench.overlap);
   command->add_option("--steps", bench.steps, "Steps to measure")->capture_default_str();
   command
       ->add_option(

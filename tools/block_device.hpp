@@ -5,7 +5,7 @@
 #include <string>
 
 #include "memory/drive_tree.hpp"
-#include "tools/checks.hpp"
+#include "tools/doctor/checks.hpp"
 
 namespace sluice::tools {
 

@@ -23,14 +23,9 @@ struct ImportArguments {
   std::string backend = "auto";
 };
 
-std::optional<Policy> parse_policy(const std::string& word) {
-  if (word.empty()) return std::nullopt;
-  return word == "fp32" ? Policy::kFp32 : word == "frozen" ? Policy::kFrozen : Policy::kBf16Split;
-}
-
 Result<Json> run(ImportArguments& arguments) {
   ImportOptions& options = arguments.options;
-  options.policy = parse_policy(arguments.policy);
+  options.policy = find_policy(arguments.policy);
   options.engine.undo = arguments.undo == "off" ? Undo::kOff : Undo::kOn;
   options.engine.host_budget_bytes = parse_size(arguments.host_memory).value();
   options.engine.io.backend = parse_io_backend(arguments.backend);
@@ -61,6 +56,12 @@ Result<Json> run(ImportArguments& arguments) {
               {"fallbacks", stats.fallbacks}};
 }
 
+std::vector<std::string> policy_names() {
+  std::vector<std::string> names;
+  for (const Policy policy : policies()) names.emplace_back(policy_name(policy));
+  return names;
+}
+
 }  // namespace
 
 void add_import_command(CLI::App& app, Command& chosen) {
@@ -79,7 +80,7 @@ void add_import_command(CLI::App& app, Command& chosen) {
   command
       ->add_option("--policy", arguments->policy,
                    "What is kept for each element of what was trained; without it as it was, else bf16_split")
-      ->check(CLI::IsMember({"bf16_split", "fp32", "frozen"}));
+      ->check(CLI::IsMember(policy_names()));
   command->add_option("--keep-commits", options.engine.keep_commits, "Newest commits that the store keeps")
       ->check(CLI::Range(1U, kKeepCommitsMax))
       ->capture_default_str();

@@ -10,8 +10,8 @@
 #include "engine/probe.hpp"
 #include "sluice/sluice.hpp"
 #include "tools/interrupt.hpp"
+#include "tools/nvme/throughput.hpp"
 #include "tools/own_stores.hpp"
-#include "tools/throughput.hpp"
 
 namespace sluice::tools {
 namespace {
@@ -20,6 +20,10 @@ using Clock = std::chrono::steady_clock;
 
 // A bf16 of 2^-10: small enough to keep weights of any length of run finite.
 constexpr std::uint16_t kGradientBits = 0x3A80;
+
+// A multiplication and an addition; backward multiplies for two gradients.
+constexpr double kForwardFlops = 2;
+constexpr double kBackwardFlops = 4;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -61,11 +65,15 @@ class OffloadBench {
   Status close();
 
  private:
+  /// Seconds of backward's fetches alone.
+  Result<double> replay_fetches();
   Result<OffloadCommit> commit();
   Status measure_commits(std::uint32_t step, OffloadCommits& commits);
   Status forward(Pass& pass);
   Status backward(Pass& pass);
+  double compute_s(std::size_t layer, double flops_per_parameter_and_token) const;
   void compute(std::size_t layer, double flops_per_parameter_and_token) const;
+  OffloadOverlap overlap_of(const OffloadBenchReport& report, double fetch_s) const;
 
   const OffloadBenchOptions& options_;
   std::unique_ptr<Engine> engine_;
@@ -88,7 +96,7 @@ Status OffloadBench::open() {
   const auto group = engine_->add_group(
       {.name = "layers",
        .policy = options_.policy,
-       .optimizer = AdamW{},
+       .optimizer = options_.optimizer,
        .gradient = options_.micro_batches == 1 ? GradientStorage::kBf16Once : GradientStorage::kFp32,
        .communicator = nullptr});
   if (!group.ok()) return group.status();
@@ -119,13 +127,17 @@ Status OffloadBench::close() {
 }
 
 // Sleeps as long as the arithmetic of a real layer would take; the engine works on meanwhile.
-void OffloadBench::compute(std::size_t layer, double flops_per_parameter_and_token) const {
-  if (options_.compute_tflops == 0) return;
+double OffloadBench::compute_s(std::size_t layer, double flops_per_parameter_and_token) const {
+  if (options_.compute_tflops == 0) return 0;
   const double flops =
       flops_per_parameter_and_token * static_cast<double>(elements_[layer]) * options_.tokens;
-  std::this_thread::sleep_until(Clock::now() +
-                                std::chrono::duration_cast<Clock::duration>(
-                                    std::chrono::duration<double>(flops / (options_.compute_tflops * 1e12))));
+  return flops / (options_.compute_tflops * 1e12);
+}
+
+void OffloadBench::compute(std::size_t layer, double flops_per_parameter_and_token) const {
+  if (options_.compute_tflops == 0) return;
+  const std::chrono::duration<double> seconds(compute_s(layer, flops_per_parameter_and_token));
+  std::this_thread::sleep_until(Clock::now() + std::chrono::duration_cast<Clock::duration>(seconds));
 }
 
 Status OffloadBench::forward(Pass& pass) {
@@ -133,7 +145,7 @@ Status OffloadBench::forward(Pass& pass) {
     SLUICE_RETURN_IF_ERROR(Interrupt::check());
     const auto lease = pass.fetch({&layers_[i], 1});
     if (!lease.ok()) return lease.status();
-    compute(i, 2);
+    compute(i, kForwardFlops);
   }
   return {};
 }
@@ -144,7 +156,7 @@ Status OffloadBench::backward(Pass& pass) {
     {
       const auto lease = pass.fetch({&layers_[i], 1});
       if (!lease.ok()) return lease.status();
-      compute(i, 4);
+      compute(i, kBackwardFlops);
     }
     SLUICE_RETURN_IF_ERROR(pass.add_gradient(layers_[i], Gradient::bf16(gradient_.data())));
   }
@@ -155,7 +167,7 @@ Result<OffloadStep> OffloadBench::step() {
   const Stats before = engine_->stats();
   OffloadStep step;
   auto pass = engine_->begin_step({.gradient_divisor = static_cast<double>(options_.micro_batches),
-                                   .micro_batches = options_.micro_batches});
+                                   .micro_batches = options_.overlap ? options_.micro_batches : 0});
   if (!pass.ok()) return pass.status();
   for (std::uint32_t i = 0; i < options_.micro_batches; ++i) {
     auto start = Clock::now();
@@ -163,13 +175,15 @@ Result<OffloadStep> OffloadBench::step() {
     step.forward_s += seconds_since(start);
     start = Clock::now();
     SLUICE_RETURN_IF_ERROR(backward(*pass));
-    step.backward_s += seconds_since(start);
+    step.last_s = seconds_since(start);
+    step.backward_s += step.last_s;
   }
   SLUICE_RETURN_IF_ERROR(Interrupt::check());
   const auto start = Clock::now();
   const auto result = pass->step();
   if (!result.ok()) return result.status();
   step.step_s = seconds_since(start);
+  step.last_s += step.step_s;
   step.seconds = step.forward_s + step.backward_s + step.step_s;
 
   const Stats after = engine_->stats();
@@ -182,6 +196,17 @@ Result<OffloadStep> OffloadBench::step() {
   step.bytes_written = written(after) - written(before);
   step.stall_s = stall(after) - stall(before);
   return step;
+}
+
+Result<double> OffloadBench::replay_fetches() {
+  SLUICE_ASSIGN_OR_RETURN(Pass pass, engine_->begin_pass("fetches of forward and backward"));
+  for (const ParameterId& layer : layers_) SLUICE_RETURN_IF_ERROR(pass.fetch({&layer, 1}).status());
+  const auto start = Clock::now();
+  for (std::size_t i = layers_.size(); i-- > 0;)
+    SLUICE_RETURN_IF_ERROR(pass.fetch({&layers_[i], 1}).status());
+  const double seconds = seconds_since(start);
+  SLUICE_RETURN_IF_ERROR(pass.end());
+  return seconds;
 }
 
 Result<OffloadCommit> OffloadBench::commit() {
@@ -206,11 +231,25 @@ Status OffloadBench::measure_commits(std::uint32_t step, OffloadCommits& commits
   return {};
 }
 
+// Requires: the report's medians and limits.
+OffloadOverlap OffloadBench::overlap_of(const OffloadBenchReport& report, double fetch_s) const {
+  OffloadOverlap overlap;
+  for (std::size_t i = 0; i < layers_.size(); ++i) overlap.backward_s += compute_s(i, kBackwardFlops);
+  overlap.fetch_s = fetch_s;
+  const double last_layer = static_cast<double>(elements_[0]) / static_cast<double>(options_.parameters);
+  overlap.last_layer_s = last_layer * std::max(report.io_limit_s, report.compute_limit_s);
+  overlap.limit_s = std::max(overlap.backward_s, overlap.fetch_s + report.io_limit_s) + overlap.last_layer_s;
+  overlap.ratio = report.median.last_s / overlap.limit_s;
+  return overlap;
+}
+
 Result<OffloadBenchReport> OffloadBench::run(const std::function<void(const OffloadStep&)>& on_step) {
   OffloadBenchReport report;
-  if (const auto warm_up = step(); !warm_up.ok()) return warm_up.status();
+  SLUICE_RETURN_IF_ERROR(step().status());
+  SLUICE_RETURN_IF_ERROR(replay_fetches().status());
   std::vector<double> io_limits;
   std::vector<double> compute_limits;
+  std::vector<double> fetches;
   for (std::uint32_t i = 0; i < options_.steps; ++i) {
     const auto result = step();
     if (!result.ok()) return result.status();
@@ -223,6 +262,7 @@ Result<OffloadBenchReport> OffloadBench::run(const std::function<void(const Offl
     const auto compute_limit = engine::replay_step_compute(*engine_);
     if (!compute_limit.ok()) return compute_limit.status();
     compute_limits.push_back(*compute_limit);
+    SLUICE_ASSIGN_OR_RETURN(fetches.emplace_back(), replay_fetches());
     if (options_.commit_every > 0) SLUICE_RETURN_IF_ERROR(engine::bare_flushes(*engine_).status());
   }
 
@@ -235,12 +275,14 @@ Result<OffloadBenchReport> OffloadBench::run(const std::function<void(const Offl
                    .forward_s = median_of(&OffloadStep::forward_s),
                    .backward_s = median_of(&OffloadStep::backward_s),
                    .step_s = median_of(&OffloadStep::step_s),
+                   .last_s = median_of(&OffloadStep::last_s),
                    .stall_s = median_of(&OffloadStep::stall_s),
                    .bytes_read = static_cast<std::uint64_t>(median_of(&OffloadStep::bytes_read)),
                    .bytes_written = static_cast<std::uint64_t>(median_of(&OffloadStep::bytes_written))};
   report.io_limit_s = median(std::move(io_limits));
   report.compute_limit_s = median(std::move(compute_limits));
   report.efficiency = std::max(report.io_limit_s, report.compute_limit_s) / report.median.step_s;
+  report.overlap = overlap_of(report, median(std::move(fetches)));
   std::vector<double> commit_seconds;
   for (const OffloadCommit& one : report.commits.commits) commit_seconds.push_back(one.seconds);
   report.commits.commit_s = median(std::move(commit_seconds));

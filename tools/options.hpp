@@ -33,6 +33,16 @@ inline IoBackend parse_io_backend(const std::string& word) {
   return word == "uring" ? IoBackend::kUring : word == "threads" ? IoBackend::kThreads : IoBackend::kAuto;
 }
 
+/// --overlap, whether updates may run during backward.
+inline void add_overlap(CLI::App& command, bool& target) {
+  command
+      .add_option_function<std::string>(
+          "--overlap", [&target](const std::string& word) { target = word == "on"; },
+          "Whether records are updated while backward goes on")
+      ->check(CLI::IsMember({"on", "off"}))
+      ->default_str("on");
+}
+
 /// --threads, --chunk-elements and --backend.
 inline void add_engine_options(CLI::App& command, EngineOptions& engine, std::string& backend) {
   command.add_option("--threads", engine.threads, "Of the optimizer; 0: all CPUs of the affinity mask")

@@ -65,4 +65,16 @@ void add_use(nlohmann::ordered_json& json, const Stats& stats) {
                {"fallbacks", stats.fallbacks}});
 }
 
+std::string early_text(const Stats& stats) {
+  return fmt::format(
+      "{} records updated during backward for good, {} once more by the step; {} wrong guesses\n",
+      stats.early_updates, stats.redone_updates, stats.wrong_guesses);
+}
+
+void add_early(nlohmann::ordered_json& json, const Stats& stats) {
+  json.update({{"early_updates", stats.early_updates},
+               {"redone_updates", stats.redone_updates},
+               {"wrong_guesses", stats.wrong_guesses}});
+}
+
 }  // namespace sluice::tools

@@ -15,4 +15,8 @@ std::string use_text(const Stats& stats);
 /// The same as fields of a command's JSON, put at its end.
 void add_use(nlohmann::ordered_json& json, const Stats& stats);
 
+/// What came of updates during backward, in a line and as fields.
+std::string early_text(const Stats& stats);
+void add_early(nlohmann::ordered_json& json, const Stats& stats);
+
 }  // namespace sluice::tools

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <memory>
 
@@ -6,6 +8,7 @@
 #include "tools/claimed_store.hpp"
 #include "tools/command.hpp"
 #include "tools/interrupt.hpp"
+#include "tools/optimizer_options.hpp"
 #include "tools/options.hpp"
 #include "tools/sizes.hpp"
 #include "tools/train_progress.hpp"
@@ -23,13 +26,17 @@ struct TrainArguments {
   std::string host_memory;
   std::string device_memory;
   std::string backend = "auto";
-  std::string policy = "bf16_split";
+  OptimizerArguments optimizer;
+  std::string decline = "cosine";
+  std::string loss_scale;
   std::string undo = "on";
   bool resume = false;
 };
 
 constexpr std::string_view kLeast = "least";
 constexpr std::string_view kQuarter = "0.25x";
+constexpr std::string_view kDynamic = "dynamic";
+constexpr std::string_view kNone = "none";
 
 // A refusal with what to do about it, where that is known: a store with commits can be gone on from, unless it is
 // something else in the directories that is in the way.
@@ -41,15 +48,44 @@ Status advise(const Status& refused, const TrainOptions& train) {
   return {refused.code(), refused.message() + "; --resume goes on from it", refused.native()};
 }
 
+std::uint64_t model_state_bytes(const trainer::Shape& shape, const StateRule& rule) {
+  std::uint64_t bytes = 0;
+  for (std::size_t part = 0; part < trainer::part_count(shape); ++part) {
+    for (const trainer::TensorSpec& tensor : trainer::tensors_of(shape, part))
+      if (tensor.role != trainer::Role::kHead) bytes += state_bytes(rule, tensor.elements());
+  }
+  return bytes;
+}
+
+// As TrainOptions has it; 0 for what is none.
+std::optional<double> parse_loss_scale(const std::string& word) {
+  if (word == kDynamic) return std::nullopt;
+  if (word == kNone) return 1;
+  double scale = 0;
+  return CLI::detail::lexical_cast(word, scale) && std::isfinite(scale) && scale > 0 ? scale : 0;
+}
+
+std::string check_loss_scale(const std::string& word) {
+  if (parse_loss_scale(word) != 0) return {};
+  return fmt::format("'{}' is not a loss scale; accepted: dynamic, none, a number above 0", word);
+}
+
 Result<nlohmann::ordered_json> run(TrainArguments& arguments) {
   TrainOptions& train = arguments.train;
-  train.policy = arguments.policy == "fp32" ? Policy::kFp32 : Policy::kBf16Split;
+  SLUICE_ASSIGN_OR_RETURN(const StateRule rule,
+                          read_optimizer(arguments.optimizer, TrainOptions{}.optimizer));
+  train.policy = rule.policy;
+  train.optimizer = rule.optimizer;
+  train.decline = *std::ranges::find(trainer::kDeclines, arguments.decline, trainer::decline_name);
+  const bool may_overflow = rule.policy == Policy::kFp16Master;
+  if (arguments.loss_scale.empty()) arguments.loss_scale = may_overflow ? kDynamic : kNone;
+  train.loss_scale = parse_loss_scale(arguments.loss_scale);
   train.undo = arguments.undo == "off" ? Undo::kOff : Undo::kOn;
   train.backend = parse_io_backend(arguments.backend);
   std::string host_memory = arguments.host_memory;
   if (host_memory.empty()) host_memory = train.directories.empty() ? "unlimited" : kQuarter;
   const auto budget = [&](const std::string& text) {
-    return parse_budget(text, trainer::state_bytes(train.shape));
+    return parse_budget(text, model_state_bytes(train.shape, rule));
   };
   if (host_memory != kLeast) train.host_memory_bytes = budget(host_memory).value();
   if (!arguments.device_memory.empty())
@@ -71,7 +107,7 @@ Result<nlohmann::ordered_json> run(TrainArguments& arguments) {
                                         }};
   const Result<TrainReport> report = trainer::train(train, events);
   if (!report.ok()) return advise(report.status(), train);
-  std::cerr << report_text(*report);
+  std::cerr << report_text(train, *report);
   return to_json(train, *report);
 }
 
@@ -112,13 +148,36 @@ void add_model_options(CLI::App& command, TrainOptions& train) {
       ->capture_default_str();
   command.add_option("--steps", train.steps, "Steps to train")->capture_default_str();
   command.add_option("--seed", train.seed, "Of first weights, batches and the sample")->capture_default_str();
-  command.add_option("--lr", train.lr, "Peak learning rate")->capture_default_str();
-  command.add_option("--warmup", train.warmup_steps, "Steps on the way to it")->capture_default_str();
   command.add_option("--sample", train.sample_bytes, "Bytes of text to generate at the end")
       ->capture_default_str();
   command
       .add_option("--validate", train.validate_bytes, "Bytes of held-out text to measure at the end, at most")
       ->capture_default_str();
+}
+
+void add_learning_options(CLI::App& command, TrainArguments& arguments) {
+  TrainOptions& train = arguments.train;
+  add_optimizer_options(command, arguments.optimizer, train.optimizer);
+  command.add_option("--warmup", train.warmup_steps, "Steps in which the learning rate rises to --lr")
+      ->capture_default_str();
+  std::vector<std::string> declines;
+  for (const trainer::Decline decline : trainer::kDeclines)
+    declines.emplace_back(trainer::decline_name(decline));
+  command.add_option("--schedule", arguments.decline, "How the learning rate goes on after that")
+      ->check(CLI::IsMember(declines))
+      ->capture_default_str();
+  command.add_option("--min-lr", train.min_lr, "Where a cosine or a line ends, as a part of --lr")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command
+      .add_option("--max-norm", train.max_norm,
+                  "What gradients are clipped to, by their norm; inf: nothing is")
+      ->capture_default_str();
+  command
+      .add_option("--loss-scale", arguments.loss_scale,
+                  "What the loss is multiplied by before its gradients are computed. Default: dynamic with "
+                  "fp16_master, else none")
+      ->check(CLI::Validator(check_loss_scale, "dynamic|none|NUMBER"));
 }
 
 void add_engine_options(CLI::App& command, TrainArguments& arguments) {
@@ -150,9 +209,7 @@ void add_engine_options(CLI::App& command, TrainArguments& arguments) {
                   "The unit of transfer and update, a multiple of 16384")
       ->capture_default_str();
   add_backend(command, arguments.backend);
-  command.add_option("--policy", arguments.policy, "What is kept for each parameter")
-      ->check(CLI::IsMember({"bf16_split", "fp32"}))
-      ->capture_default_str();
+  add_overlap(command, train.overlap);
   command.add_option("--undo", arguments.undo, "Whether a failed step leaves the state before it")
       ->check(CLI::IsMember({"on", "off"}))
       ->capture_default_str();
@@ -169,6 +226,7 @@ void add_train_command(CLI::App& app, Command& chosen) {
   add_engine_options(*command, *arguments);
   add_commit_options(*command, *arguments);
   add_model_options(*command, arguments->train);
+  add_learning_options(*command, *arguments);
   command->callback([arguments, &chosen] { chosen = [arguments] { return run(*arguments); }; });
 }
 

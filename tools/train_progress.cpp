@@ -48,9 +48,10 @@ void TrainProgress::report(const trainer::StepReport& step) {
                         static_cast<double>(steps_ - step.step);
   const auto left = static_cast<std::uint64_t>(left_s);
   std::cerr << fmt::format(
-                   "{}{}/{}  loss {:.3f}  {:.0f} tokens/s  in {:.2f} out {:.2f} GB/s  stalled {:.0f}%  "
+                   "{}{}/{}  loss {:.3f}{}  {:.0f} tokens/s  in {:.2f} out {:.2f} GB/s  stalled {:.0f}%  "
                    "{}:{:02} left{}",
                    on_terminal_ ? "\r\033[K" : "", step.step, steps_, step.loss,
+                   step.stats.skipped_steps > 0 ? fmt::format("  skipped {}", step.stats.skipped_steps) : "",
                    per_second(step.step, last_step_) * static_cast<double>(bytes_per_step_),
                    per_second(bytes_read(step.stats), bytes_read(last_stats_)) / 1e9,
                    per_second(bytes_written(step.stats), bytes_written(last_stats_)) / 1e9,

@@ -1,14 +1,17 @@
 #include "tools/train_report.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include <fmt/format.h>
 
+#include "tools/optimizer_options.hpp"
 #include "tools/process_memory.hpp"
 #include "tools/sizes.hpp"
 #include "tools/stats_report.hpp"
 #include "tools/table.hpp"
+#include "trainer/optimizer_numbers.hpp"
 
 namespace sluice::tools {
 namespace {
@@ -96,8 +99,19 @@ std::string memory_text(const TrainReport& report) {
   return table.text();
 }
 
-std::string setting_text(const TrainReport& report) {
-  return use_text(report.stats) + fmt::format("{} threads compute\n", report.gemm_threads);
+std::string scale_text(const TrainReport& report) {
+  const std::uint64_t skipped = report.stats.skipped_steps;
+  if (skipped == 0 && report.loss_scale == 1) return {};
+  return fmt::format("{} steps skipped for gradients that were not finite; loss scale at the end {}\n",
+                     skipped, report.loss_scale);
+}
+
+std::string setting_text(const TrainOptions& options, const TrainReport& report) {
+  return fmt::format("{}, {}, {} schedule, updates during backward {}\n", policy_name(options.policy),
+                     optimizer_text(options.optimizer), trainer::decline_name(options.decline),
+                     options.overlap ? "on" : "off") +
+         scale_text(report) + early_text(report.stats) + use_text(report.stats) +
+         fmt::format("{} threads compute\n", report.gemm_threads);
 }
 
 std::string result_text(const TrainReport& report) {
@@ -141,10 +155,11 @@ std::string start_text(const TrainOptions& options, const StartReport& start) {
   return text;
 }
 
-std::string report_text(const TrainReport& report) {
+std::string report_text(const TrainOptions& options, const TrainReport& report) {
   std::string text = "\n";
   if (!report.step_seconds.empty()) text += fmt::format("{}\n{}\n", movement_text(report), time_text(report));
-  return text + memory_text(report) + setting_text(report) + commit_text(report) + '\n' + result_text(report);
+  return text + memory_text(report) + setting_text(options, report) + commit_text(report) + '\n' +
+         result_text(report);
 }
 
 nlohmann::ordered_json to_json(const TrainOptions& train, const TrainReport& report) {
@@ -199,9 +214,15 @@ nlohmann::ordered_json to_json(const TrainOptions& train, const TrainReport& rep
                  {"micro_batches", train.micro_batches},
                  {"steps", train.steps},
                  {"seed", train.seed},
-                 {"lr", train.lr},
-                 {"warmup", train.warmup_steps},
                  {"policy", policy_name(train.policy)},
+                 {"optimizer", optimizer_json(train.optimizer)},
+                 {"lr", trainer::learning_rate(train.optimizer)},
+                 {"warmup", train.warmup_steps},
+                 {"schedule", trainer::decline_name(train.decline)},
+                 {"min_lr", train.min_lr},
+                 {"max_norm", std::isfinite(train.max_norm) ? Json(train.max_norm) : Json(nullptr)},
+                 {"loss_scale", train.loss_scale ? Json(*train.loss_scale) : Json("dynamic")},
+                 {"overlap", train.overlap ? "on" : "off"},
                  {"undo", train.undo == Undo::kOn ? "on" : "off"},
                  {"commit_every", train.commit_every},
                  {"keep_commits", train.commit_every > 0 ? train.keep_commits : 0},
@@ -210,7 +231,9 @@ nlohmann::ordered_json to_json(const TrainOptions& train, const TrainReport& rep
                  {"least_host_bytes", report.layout.least_host_bytes},
                  {"device_memory_bytes", report.device_memory_bytes},
                  {"gemm_threads", report.gemm_threads}}},
-               {"skipped_steps", stats.skipped_steps}});
+               {"skipped_steps", stats.skipped_steps},
+               {"loss_scale", report.loss_scale}});
+  add_early(json, stats);
   add_use(json, stats);
   return json;
 }

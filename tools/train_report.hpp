@@ -12,7 +12,7 @@ namespace sluice::tools {
 std::string start_text(const trainer::TrainOptions& options, const trainer::StartReport& start);
 
 /// What was moved, where the time went, what memory was used, and what was learnt.
-std::string report_text(const trainer::TrainReport& report);
+std::string report_text(const trainer::TrainOptions& options, const trainer::TrainReport& report);
 
 /// The command's contract.
 nlohmann::ordered_json to_json(const trainer::TrainOptions& options, const trainer::TrainReport& report);

@@ -17,7 +17,7 @@
 #include "memory/arena.hpp"
 #include "peers/bare_uring.hpp"
 #include "side_by_side.hpp"
-#include "tools/test_pattern.hpp"
+#include "tools/nvme/test_pattern.hpp"
 #include "workplace.hpp"
 
 namespace sluice::bench {

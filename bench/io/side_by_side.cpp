@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tools/throughput.hpp"
+#include "tools/nvme/throughput.hpp"
 
 namespace sluice::bench {
 namespace {

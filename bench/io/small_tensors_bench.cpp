@@ -7,7 +7,7 @@
 
 #include "side_by_side.hpp"
 #include "tensor_files.hpp"
-#include "tools/test_bed.hpp"
+#include "tools/nvme/test_bed.hpp"
 #include "workplace.hpp"
 
 namespace sluice::bench {

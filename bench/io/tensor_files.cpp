@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "tools/test_pattern.hpp"
+#include "tools/nvme/test_pattern.hpp"
 
 namespace sluice::bench {
 

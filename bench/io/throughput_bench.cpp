@@ -7,9 +7,9 @@
 #include "peers/bare_aio.hpp"
 #include "peers/bare_uring.hpp"
 #include "side_by_side.hpp"
-#include "tools/nvme_report.hpp"
+#include "tools/nvme/nvme_report.hpp"
+#include "tools/nvme/test_bed.hpp"
 #include "tools/sizes.hpp"
-#include "tools/test_bed.hpp"
 #include "workplace.hpp"
 
 namespace sluice::bench {

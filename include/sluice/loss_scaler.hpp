@@ -7,7 +7,7 @@
 namespace sluice {
 
 /// Dynamic loss scaling, a value that the trainer keeps and copies.
-/// Invariant: floor <= scale().
+/// Invariant: floor <= scale() < infinity.
 class SLUICE_API LossScaler {
  public:
   struct Options {
@@ -22,6 +22,18 @@ class SLUICE_API LossScaler {
   explicit LossScaler(Options options);
 
   double scale() const { return scale_; }
+
+  /// What it has come to, for the user bytes of a commit; the options are the trainer's.
+  struct State {
+    double scale = 0;
+    std::uint32_t good_steps = 0;          ///< in a row, since the scale last changed
+    std::uint32_t bad_steps_at_floor = 0;  ///< in a row
+    friend bool operator==(const State&, const State&) = default;
+  };
+  State state() const { return {scale_, good_steps_, bad_steps_at_floor_}; }
+  /// Goes on from there.
+  /// Errors, after which nothing has changed: kInvalidArgument for a scale that is not finite or below the floor.
+  Status restore(const State& state);
 
   /// After each step, with StepResult::skipped.
   /// Errors: kFailedPrecondition after max_bad_steps_at_floor bad steps in a row at the floor.

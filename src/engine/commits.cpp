@@ -304,11 +304,15 @@ std::optional<io::Place> Commits::free_slot(std::uint32_t chunk) {
   return chosen ? std::optional(state_.store->acquire_slot(chunk, *chosen)) : std::nullopt;
 }
 
-void Commits::find_target(std::uint32_t chunk, InPlace in_place, SlotReady ready) {
+void Commits::find_target(std::uint32_t chunk, InPlace in_place, SlotReady ready, Waiter waiter) {
   Result<io::Place> slot = take_slot(chunk, in_place);
   if (slot.ok() || !in_flight_ || !state_.stepped(chunk)) return ready(std::move(slot));
-  begin_stall();
+  if (waiter == Waiter::kTrainer) begin_stall();
   slot_waiters_.push_back({chunk, in_place, std::move(ready)});
+}
+
+void Commits::trainer_waits() {
+  if (!slot_waiters_.empty()) begin_stall();
 }
 
 void Commits::when_saved(std::uint32_t chunk, std::function<void()> then) {

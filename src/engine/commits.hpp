@@ -54,12 +54,19 @@ class Commits {
 
   /// Whether a record may be written over its own slot while no commit names that.
   enum class InPlace : std::uint8_t { kNo, kAllowed };
+  /// Who is kept waiting for a slot.
+  enum class Waiter : std::uint8_t {
+    kTrainer,
+    kNobody,  ///< until trainer_waits(): its wait is not counted
+  };
   using SlotReady = std::function<void(Result<io::Place>)>;
   /// Where a chunk's record may be written: its own slot or a free one, at once or when the commit in flight is over;
   /// for a frozen chunk, which has a slot of its own alone, at once a new one if need be.
   /// Errors: the commit's failure, if it leaves none free; kResourceExhausted, kNoSpace where there is no room
   /// for a new one.
-  void find_target(std::uint32_t chunk, InPlace in_place, SlotReady ready);
+  void find_target(std::uint32_t chunk, InPlace in_place, SlotReady ready, Waiter waiter = Waiter::kTrainer);
+  /// The trainer waits from here on for every slot that was asked for.
+  void trainer_waits();
   /// Calls `then` when the chunk's record in memory may change: no commit has still to write it.
   void when_saved(std::uint32_t chunk, std::function<void()> then);
 

@@ -51,7 +51,7 @@ Result<kernels::Accumulate> Core::open_contribution(std::uint64_t pass, std::uin
       if (contributions.any()) return refuse("a kBf16Once group takes one contribution a step");
     }
     accumulate = contributions.any() ? kernels::Accumulate::kAdd : kernels::Accumulate::kStore;
-    loop().complete(ticket, {});
+    running_->early->reopen(tensor, [this, &ticket] { loop().complete(ticket, {}); });
   }));
   return accumulate;
 }
@@ -88,11 +88,19 @@ Status Core::add_gradient(std::uint64_t pass, ParameterId parameter, const Gradi
     status = loop().call([&](Ticket& ticket) {
       Contributions& contributions = contributions_[*tensor];
       contributions.part_open = gradient.more == More::kYes;
-      if (!contributions.part_open) ++contributions.count;
+      if (!contributions.part_open) contributed(*tensor);
       loop().complete(ticket, {});
     });
   state_.counters.gradient_wait_ns += static_cast<std::uint64_t>(parts_.now_ns() - begin_ns);
   return status;
+}
+
+void Core::contributed(std::uint32_t tensor) {
+  const std::uint32_t count = ++contributions_[tensor].count;
+  // What this rank has alone may settle it: the other ranks' gradients only add to the norm.
+  const Decision decision = decide(running_->gradients->norm(), step_options_);
+  if (decision.skip || decision.gradient_factor != unscaling(step_options_)) running_->early->stop();
+  running_->early->contributed(tensor, count);
 }
 
 Status Core::add_part(const PartOfGradient& part) {
@@ -204,6 +212,7 @@ Status Core::no_more_gradients(std::uint64_t pass, ParameterId parameter) {
                          fmt::format("no_more_gradients() while a gradient of '{}' is to go on (More::kYes)",
                                      state_.registry.tensors()[*tensor].name)));
     contributions_[*tensor].closed = true;
+    running_->early->closed(*tensor, contributions_[*tensor].count);
     loop().complete(ticket, {});
   });
 }

@@ -153,8 +153,11 @@ Status Core::update_group(GroupId group, const Optimizer& optimizer) {
     return sealed_;
   }();
   if (!sealed) return state_.registry.update_group(group, optimizer);
-  return loop().call(
-      [&](Ticket& ticket) { loop().complete(ticket, state_.registry.update_group(group, optimizer)); });
+  return loop().call([&](Ticket& ticket) {
+    Status status = state_.registry.update_group(group, optimizer);
+    if (status.ok() && training_) running_->early->renumbered(group.index);
+    loop().complete(ticket, std::move(status));
+  });
 }
 
 std::optional<std::uint32_t> Core::find_tensor(ParameterId parameter) const {
@@ -173,6 +176,9 @@ Stats Core::stats() const {
   const auto seconds = [](const Counters::Counter& ns) { return static_cast<double>(ns.load()) * 1e-9; };
   stats.steps = counters.steps;
   stats.skipped_steps = counters.skipped_steps;
+  stats.early_updates = counters.early_updates;
+  stats.redone_updates = counters.redone_updates;
+  stats.wrong_guesses = counters.wrong_guesses;
   stats.nvme_reserved_bytes = counters.nvme_reserved_bytes;
   stats.commits = counters.commits;
   stats.failed_commits = counters.failed_commits;
@@ -200,7 +206,7 @@ Stats Core::stats() const {
 Status Core::drain() {
   return loop().call([&](Ticket& ticket) {
     running_->gather->pause([this, &ticket](Status) {
-      running_->gradients->drop_all([this, &ticket](Status) {
+      drop_step([this, &ticket](Status) {
         running_->commits->after([this, &ticket] { loop().complete(ticket, {}); });
       });
     });

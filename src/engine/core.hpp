@@ -18,6 +18,7 @@
 #include "engine/commits.hpp"
 #include "engine/drive_choice.hpp"
 #include "engine/drive_loads.hpp"
+#include "engine/early_updates.hpp"
 #include "engine/follower.hpp"
 #include "engine/gather.hpp"
 #include "engine/gradients.hpp"
@@ -26,12 +27,14 @@
 #include "engine/loop.hpp"
 #include "engine/numa.hpp"
 #include "engine/parts.hpp"
+#include "engine/record_updates.hpp"
 #include "engine/records.hpp"
 #include "engine/recovery.hpp"
 #include "engine/state.hpp"
 #include "engine/step.hpp"
 #include "memory/arena.hpp"
 #include "memory/frame_pool.hpp"
+#include "plan/contribution_counts.hpp"
 #include "sluice/engine.hpp"
 #include "store/existing.hpp"
 #include "store/store.hpp"
@@ -96,7 +99,7 @@ class Core : public std::enable_shared_from_this<Core> {
   Status read(ParameterId parameter, View view, Range range, void* target, DType dtype);
   Status write(ParameterId parameter, View view, Range range, const void* source, DType dtype);
 
-  Result<double> replay_step(StepMode mode);
+  Result<double> replay_step(StepMode mode, Replayed chunks);
   Result<double> flush_twice();
 
   /// True in a child that fork() made: nothing of the engine works there, its memory is not mapped.
@@ -182,6 +185,8 @@ class Core : public std::enable_shared_from_this<Core> {
     std::unique_ptr<HostWeights> weights;
     std::unique_ptr<Gather> gather;
     std::unique_ptr<Gradients> gradients;
+    std::unique_ptr<RecordUpdates> updates;
+    std::unique_ptr<EarlyUpdates> early;
     std::unique_ptr<Step> step;
     std::unique_ptr<Loop> loop;
     std::unique_ptr<CommitExchange> commit_exchange;  // its thread posts to the loop
@@ -212,6 +217,7 @@ class Core : public std::enable_shared_from_this<Core> {
   void ask_drives();
   void measure_commit_record();
   Status reserve(SealReport& report);
+  void expect_contributions();
   Status duplicate_communicator();
   Status carve_frames();
   /// Frames and files, with the backend. On the loop.
@@ -273,6 +279,8 @@ class Core : public std::enable_shared_from_this<Core> {
   /// Brings the other ranks' shards of pinned tensors, when every rank has its own.
   Status gather_shards(const std::vector<std::uint32_t>& tensors, Status local);
   Status drop_pass(std::uint64_t pass, Outcome outcome);
+  /// Forgets what is left of a step, if one is under way: updates that were made early, gradients. On the loop.
+  void drop_step(Done done);
 
   // contributions.cpp
   struct PartOfGradient {
@@ -284,6 +292,7 @@ class Core : public std::enable_shared_from_this<Core> {
   };
   Result<kernels::Accumulate> open_contribution(std::uint64_t pass, std::uint32_t tensor, More more);
   Status add_part(const PartOfGradient& part);
+  void contributed(std::uint32_t tensor);
   Status add_from_all_ranks(std::uint32_t tensor, const Gradient& gradient, kernels::Accumulate accumulate);
 
   // finish_step.cpp
@@ -294,6 +303,8 @@ class Core : public std::enable_shared_from_this<Core> {
     double gradient_factor = 1;  // clipping and unscaling in one
   };
   static Decision decide(const kernels::NormDelta& total, const StepOptions& options);
+  /// What gradients are multiplied by when nothing is clipped.
+  static double unscaling(const StepOptions& options);
   Status check_step(std::uint64_t pass) const;
   Result<kernels::NormDelta> sum_norms(const StepOptions& options);
   Status update_state(const Decision& decision);
@@ -359,7 +370,8 @@ class Core : public std::enable_shared_from_this<Core> {
   std::map<std::string, Phase, std::less<>> phases_;
   std::optional<ActivePass> training_, inner_;
   StepOptions step_options_;
-  std::vector<Contributions> contributions_;  // by tensor
+  std::optional<plan::ContributionCounts> contribution_counts_;  // from seal() on
+  std::vector<Contributions> contributions_;                     // by tensor
   std::uint64_t next_pass_ = 1;
 };
 

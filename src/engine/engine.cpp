@@ -161,9 +161,11 @@ Result<std::unique_ptr<Engine>> Access::create(EngineOptions options, std::share
 
 Core& Access::core(Engine& engine) { return *engine.core_; }
 
-Result<double> replay_step_io(Engine& engine) { return Access::core(engine).replay_step(StepMode::kIoOnly); }
-Result<double> replay_step_compute(Engine& engine) {
-  return Access::core(engine).replay_step(StepMode::kComputeOnly);
+Result<double> replay_step_io(Engine& engine, Replayed chunks) {
+  return Access::core(engine).replay_step(StepMode::kIoOnly, chunks);
+}
+Result<double> replay_step_compute(Engine& engine, Replayed chunks) {
+  return Access::core(engine).replay_step(StepMode::kComputeOnly, chunks);
 }
 Result<double> bare_flushes(Engine& engine) { return Access::core(engine).flush_twice(); }
 

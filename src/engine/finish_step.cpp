@@ -94,6 +94,10 @@ Core::Decision Core::decide(const kernels::NormDelta& total, const StepOptions& 
   return decision;
 }
 
+double Core::unscaling(const StepOptions& options) {
+  return 1.0 / (options.loss_scale * options.gradient_divisor);
+}
+
 Result<double> Core::norm(std::uint64_t pass) {
   const Call call(*this, Need::kSealed);
   if (!call.ok()) return call.status();
@@ -129,7 +133,11 @@ Result<StepResult> Core::step(std::uint64_t pass, std::optional<StepOptions> res
   Status status = total.status();
   if (status.ok()) {
     decision = decide(*total, options);
-    if (!decision.skip) status = update_state(decision);
+    status = decision.skip ? loop().call([&](Ticket& ticket) {
+      running_->early->skipped();
+      loop().complete(ticket, {});
+    })
+                           : update_state(decision);
   }
   const std::uint64_t step = state_.step;  // as long as this pass is on no other one changes it
   const Status dropped = drop_pass(pass, status.ok() ? Outcome::kFinished : Outcome::kAborted);
@@ -145,8 +153,8 @@ Status Core::update_state(const Decision& decision) {
   Status status = loop().call([&](Ticket& ticket) {
     factors = make_step_factors(decision.gradient_factor);
     running_->gather->pause([&](Status) {
-      running_->step->stream(factors, StepMode::kFull,
-                             [&](Status streamed) { loop().complete(ticket, std::move(streamed)); });
+      running_->early->decided(factors, decision.gradient_factor);
+      running_->step->stream(factors, [&](Status streamed) { loop().complete(ticket, std::move(streamed)); });
     });
   });
   status = agree(*communicator_, std::move(status));
@@ -185,6 +193,10 @@ void Core::conclude_step(const StepFactors& factors) {
       running_->weights->invalidate(piece.chunk);
   }
   count_overflowed();
+  running_->early->conclude();
+  std::vector<std::uint32_t> counts(contributions_.size());
+  std::ranges::transform(contributions_, counts.begin(), &Contributions::count);
+  contribution_counts_->learn(step_options_.micro_batches, std::move(counts));
   ++state_.counters.steps;
   ++state_.counters.steps_since_commit;
   ++state_.step;
@@ -196,7 +208,7 @@ void Core::count_overflowed() {
   state_.counters.weights_overflowed = overflowed;
 }
 
-Result<double> Core::replay_step(StepMode mode) {
+Result<double> Core::replay_step(StepMode mode, Replayed chunks) {
   const Call call(*this, Need::kSealed);
   if (!call.ok()) return call.status();
   const std::int64_t begin_ns = parts_.now_ns();
@@ -216,7 +228,7 @@ Result<double> Core::replay_step(StepMode mode) {
       else
         finished({});
     };
-    running_->step->replay(mode, streamed);
+    running_->step->replay(mode, chunks, streamed);
   }));
   return static_cast<double>(end_ns - begin_ns) * 1e-9;
 }

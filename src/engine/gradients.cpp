@@ -104,6 +104,7 @@ void Gradients::add(const Contribution& contribution, Done done) {
 
 void Gradients::acquire(std::uint32_t chunk, Ready ready) {
   Plane& plane = planes_[chunk];
+  plane.spare = false;
   if (plane.where == Where::kHeld) {
     ++plane.pins;
     return ready({}, plane.frame);
@@ -115,14 +116,21 @@ void Gradients::acquire(std::uint32_t chunk, Ready ready) {
   pump();
 }
 
-void Gradients::release(std::uint32_t chunk) {
+void Gradients::release(std::uint32_t chunk, NextUse next_use) {
   --planes_[chunk].pins;
+  planes_[chunk].spare = next_use == NextUse::kUnlikely;
   pump();
 }
 
 void Gradients::consume(std::uint32_t chunk) {
   --planes_[chunk].pins;
   forget(chunk);  // before anything looks for a plane to spill
+  pump();
+}
+
+void Gradients::discard(std::uint32_t chunk) {
+  if (planes_[chunk].where != Where::kHeld || planes_[chunk].pins > 0) return;
+  forget(chunk);
   pump();
 }
 
@@ -135,6 +143,7 @@ void Gradients::forget(std::uint32_t chunk) {
   if (plane.where != Where::kNone) --present_;
   plane.where = Where::kNone;
   plane.replayed = false;
+  plane.spare = false;
 }
 
 void Gradients::drop_all(Done done) {
@@ -234,10 +243,13 @@ std::optional<std::uint32_t> Gradients::choose_victim() const {
   std::vector<plan::Candidate> candidates;
   for (std::uint32_t chunk : held_) {
     if (planes_[chunk].where != Where::kHeld || planes_[chunk].pins > 0) continue;
-    if (pass_ == nullptr || pass_->cursor.size() == 0)
-      return chunk;  // the oldest: backward passes seldom come back to it in the same micro-batch
+    if (planes_[chunk].spare) return chunk;
     candidates.push_back({chunk, next_use(pass_, chunk)});
   }
+  if (candidates.empty()) return std::nullopt;
+  if (pass_ == nullptr || pass_->cursor.size() == 0)
+    return candidates.front()
+        .item;  // the oldest: backward passes seldom come back to it in the same micro-batch
   return plan::farthest(candidates);
 }
 

@@ -41,10 +41,15 @@ class Gradients {
 
   /// Pins the gradient plane of a chunk that has one and hands it over. A failed request pins nothing.
   void acquire(std::uint32_t chunk, Ready ready);
-  void release(std::uint32_t chunk);
+  /// Whether a released plane is asked for again: one that hardly will be is the first to be spilled.
+  enum class NextUse : std::uint8_t { kLikely, kUnlikely };
+  void release(std::uint32_t chunk, NextUse next_use = NextUse::kLikely);
   /// Releases a plane whose values are used up.
   /// Requires: no other pin.
   void consume(std::uint32_t chunk);
+  /// Frees the frame, if it has one that nobody uses, of a plane whose values are used up. One that is on the drive, or
+  /// on its way, stays until drop_all().
+  void discard(std::uint32_t chunk);
   /// Forgets everything of the step when nothing is under way any more.
   void drop_all(Done done);
 
@@ -76,6 +81,7 @@ class Gradients {
     std::uint32_t pins = 0;
     std::uint64_t checksum = 0;  // of what is spilled
     bool queued = false;         // waits for a frame
+    bool spare = false;          // hardly asked for again
     bool replayed = false;       // only its read counts, its values do not
     std::vector<Ready> waiting;
   };

@@ -58,6 +58,7 @@ Result<std::uint64_t> Core::begin(std::string_view phase, PassEnd end, const Ste
     if (options != nullptr) {
       step_options_ = *options;
       std::ranges::fill(contributions_, Contributions{});
+      running_->early->begin(unscaling(*options), contribution_counts_->expected(options->micro_batches));
     }
     follow_innermost();
     loop().complete(ticket, {});
@@ -239,11 +240,22 @@ Status Core::drop_pass(std::uint64_t pass, Outcome outcome) {
   return loop().call([&](Ticket& ticket) {
     const ActivePass* active = find_pass(pass);
     if (active == nullptr) return loop().complete(ticket, no_such_pass());
-    const bool training = training_ && active == &*training_;
-    finish_pass(pass, outcome);
-    if (!training) return loop().complete(ticket, {});
-    running_->gradients->drop_all([this, &ticket](Status) { loop().complete(ticket, {}); });
+    if (!training_ || active != &*training_) {
+      finish_pass(pass, outcome);
+      return loop().complete(ticket, {});
+    }
+    // No pass begins before nothing of this one is under way.
+    drop_step([this, &ticket, pass, outcome](Status) {
+      finish_pass(pass, outcome);
+      loop().complete(ticket, {});
+    });
   });
+}
+
+void Core::drop_step(Done done) {
+  running_->gradients->follow(nullptr);  // none of them is read ahead any more
+  running_->early->drop(
+      [this, done = std::move(done)](Status) { running_->gradients->drop_all(done); });
 }
 
 }  // namespace sluice::engine

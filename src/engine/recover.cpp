@@ -6,7 +6,7 @@
 
 #include "engine/core.hpp"
 #include "engine/resident_loader.hpp"
-#include "store/random.hpp"
+#include "io/random.hpp"
 
 namespace sluice::engine {
 store::StoreOptions Core::store_options() const {
@@ -225,7 +225,7 @@ Status Core::open_store(SealReport& report) {
   state_.step = options_.first_step;
   // The same id on every rank, another one in every run.
   std::vector<std::uint64_t> ids(communicator_->world());
-  ids[communicator_->rank()] = store::random_u64();
+  ids[communicator_->rank()] = io::random_u64();
   const GatheredShards shards{reinterpret_cast<std::byte*>(ids.data()), sizeof(std::uint64_t)};
   SLUICE_RETURN_IF_ERROR(communicator_->all_gather({&shards, 1}));
   store_id_ = ids[0];

@@ -57,7 +57,7 @@ Result<SealReport> Core::seal() {
   const bool in_place = recovery_ && recovery_->choice && !recovery_->reader;
   if (status.ok()) status = agree(*communicator_, in_place ? apply_repairs() : fill_records());
   if (status.ok()) {
-    contributions_.resize(state_.registry.tensors().size());
+    expect_contributions();
     running_->queue->drain();  // of its own requests too: the loop's thread adopts a backend that holds none
     running_->loop = std::make_unique<Loop>(
         parts_.loop, LoopSources{running_->queue.get(), running_->compute.get(), running_->device.get()});
@@ -251,6 +251,19 @@ Status Core::agree_on_registry() {
   return {};
 }
 
+void Core::expect_contributions() {
+  using Counts = plan::ContributionCounts;
+  std::vector<Counts::Item> items(state_.registry.tensors().size());
+  for (std::uint32_t tensor = 0; tensor < items.size(); ++tensor) {
+    const bool once = state_.registry.group_of(tensor).options.gradient == GradientStorage::kBf16Once;
+    items[tensor] = {.names = 0, .often = once ? Counts::Often::kOnceAStep : Counts::Often::kEachMicroBatch};
+  }
+  for (std::uint32_t parameter = 0; parameter < state_.registry.parameters(); ++parameter)
+    ++items[*state_.registry.tensor_of({parameter})].names;
+  contribution_counts_.emplace(std::move(items));
+  contributions_.resize(state_.registry.tensors().size());
+}
+
 Status Core::duplicate_communicator() {
   std::shared_ptr<Communicator> communicator = communicator_;
   if (options_.keep_commits > 0 && communicator_->world() > 1) {
@@ -403,8 +416,13 @@ Status Core::carve_frames() {
       std::make_unique<HostWeights>(state_, *running_->records, *running_->commits, *running_->weight_frames);
   running_->gather = std::make_unique<Gather>(state_, *running_->weights, gather_options_);
   running_->gradients = std::make_unique<Gradients>(state_, *running_->records, *running_->gradient_frames);
-  running_->step = std::make_unique<Step>(state_, *running_->records, *running_->commits,
-                                          *running_->gradients, *running_->record_frames, options_.undo);
+  running_->updates =
+      std::make_unique<RecordUpdates>(state_, *running_->records, *running_->commits, *running_->gradients,
+                                      *running_->record_frames, options_.undo);
+  running_->early =
+      std::make_unique<EarlyUpdates>(state_, *running_->updates, *running_->gradients, options_.undo);
+  running_->step = std::make_unique<Step>(state_, *running_->updates, *running_->early, *running_->commits,
+                                          *running_->gradients);
   return running_->gather->place_kept();
 }
 

@@ -42,6 +42,7 @@ struct Chunk {
 struct Counters {
   using Counter = std::atomic<std::uint64_t>;
   Counter steps{0}, skipped_steps{0}, fetches{0}, demand_fetches{0}, weights_overflowed{0};
+  Counter early_updates{0}, redone_updates{0}, wrong_guesses{0};
   Counter commits{0}, failed_commits{0}, steps_since_commit{0};
   Counter commit_state_bytes_written{0}, commit_record_bytes_written{0};
   Counter commit_wait_ns{0}, commit_ns{0}, nvme_reserved_bytes{0};

@@ -16,8 +16,8 @@
 #include <thread>
 #include <utility>
 
+#include "io/random.hpp"
 #include "store/names.hpp"
-#include "store/random.hpp"
 
 namespace sluice::store {
 namespace {
@@ -52,7 +52,7 @@ std::optional<std::uint64_t> start_ticks_of(const std::string& process) {
 }
 
 std::uint64_t start_of_this_process() {
-  static const std::uint64_t instead = random_u64() | Owner::kNoTicks;
+  static const std::uint64_t instead = io::random_u64() | Owner::kNoTicks;
   return start_ticks_of("self").value_or(instead);
 }
 
@@ -100,7 +100,7 @@ struct flock whole_file(short type) {
 Owner Owner::make() {
   return {.pid = ::getpid(),
           .start_ticks = start_of_this_process(),
-          .nonce = random_u64(),
+          .nonce = io::random_u64(),
           .boot_id = boot_id_here()};
 }
 

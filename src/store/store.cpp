@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "io/random.hpp"
 #include "store/names.hpp"
 #include "store/offsets.hpp"
-#include "store/random.hpp"
 
 namespace sluice::store {
 namespace {
@@ -79,7 +79,7 @@ Result<std::unique_ptr<Store>> Store::create_exactly(const Drives& drives, const
   const auto count = static_cast<std::uint32_t>(drives.directories().size());
   SLUICE_ASSIGN_OR_RETURN(ContainerPlan plan, plan_containers(options, count));
   SLUICE_RETURN_IF_ERROR(check_budget(options, count));
-  fill_random(plan.superblock.volume_id);
+  io::fill_random(plan.superblock.volume_id);
   std::unique_ptr<Store> store(new Store(options, plan.superblock, std::move(plan.slots)));
   const Status status = store->make(drives, options, plan.catalog);
   if (status.ok()) return store;

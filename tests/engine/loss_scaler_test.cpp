@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace sluice {
 namespace {
 
@@ -56,6 +58,32 @@ TEST(LossScaler, IsAValueThatIsCopied) {
   ASSERT_TRUE(copy.update(Outcome::kSkipped).ok());
   EXPECT_EQ(scaler.scale(), 65536);
   EXPECT_EQ(copy.scale(), 32768);
+}
+
+TEST(LossScaler, GoesOnFromItsStateAsIfNothingHadHappened) {
+  LossScaler scaler;
+  ASSERT_TRUE(scaler.update(Outcome::kSkipped).ok());
+  for (int i = 0; i < 1999; ++i) ASSERT_TRUE(scaler.update(Outcome::kGood).ok());
+  LossScaler other;
+  ASSERT_TRUE(other.restore(scaler.state()).ok());
+  EXPECT_EQ(other.state(), scaler.state());
+  ASSERT_TRUE(other.update(Outcome::kGood).ok());
+  EXPECT_EQ(other.scale(), 65536);
+}
+
+TEST(LossScaler, RefusesScalesThatItCannotHaveComeToAndStaysAsItIs) {
+  LossScaler scaler;
+  for (const double bad :
+       {0.0, 0.5, -1.0, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    EXPECT_EQ(scaler.restore({.scale = bad}).code(), Code::kInvalidArgument) << bad;
+    EXPECT_EQ(scaler.state(), LossScaler().state());
+  }
+}
+
+TEST(LossScaler, NeverGrowsBeyondWhatIsFinite) {
+  LossScaler scaler({.initial_scale = 0x1p1023, .growth_interval = 1});
+  ASSERT_TRUE(scaler.update(Outcome::kGood).ok());
+  EXPECT_EQ(scaler.scale(), 0x1p1023);
 }
 
 }  // namespace

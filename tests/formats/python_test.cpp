@@ -1,8 +1,5 @@
 #include <fmt/format.h>
-#include <sys/wait.h>
 
-#include <array>
-#include <cstdio>
 #include <map>
 #include <sstream>
 
@@ -11,27 +8,13 @@
 #include "files.hpp"
 #include "formats/model_reader.hpp"
 #include "formats/model_writer.hpp"
+#include "support/shell.hpp"
 
 namespace sluice::formats {
 namespace {
 
-struct Answer {
-  bool ok = false;
-  std::string text;  // stdout and stderr
-};
-
-Answer run(const std::string& command) {
-  Answer answer;
-  FILE* output = ::popen((command + " 2>&1").c_str(), "r");
-  if (output == nullptr) return answer;
-  std::array<char, 4096> part;
-  for (std::size_t bytes; (bytes = std::fread(part.data(), 1, part.size(), output)) > 0;) {
-    answer.text.append(part.data(), bytes);
-  }
-  const int outcome = ::pclose(output);
-  answer.ok = WIFEXITED(outcome) && WEXITSTATUS(outcome) == 0;
-  return answer;
-}
+using sim::run_in_shell;
+using Answer = sim::ShellAnswer;
 
 std::string hex(const std::string& bytes) {
   std::string text;
@@ -55,7 +38,7 @@ std::string show(const std::map<std::string, std::pair<TensorSpec, std::string>>
 class Python : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    const Answer python = run("python3 -c 'import sys; assert sys.version_info >= (3, 6)'");
+    const Answer python = run_in_shell("python3 -c 'import sys; assert sys.version_info >= (3, 6)'");
     if (!python.ok) GTEST_SKIP() << "no python3: " << python.text;
     if (GetParam() == std::string("plain")) return;
     const Answer library = script("probe", "");
@@ -63,8 +46,8 @@ class Python : public testing::TestWithParam<const char*> {
   }
 
   Answer script(const std::string& action, const std::string& path) const {
-    return run(fmt::format("PYTHONIOENCODING=utf-8 python3 '{}/plain_safetensors.py' {} {} '{}'",
-                           SLUICE_SOURCE_DIR, GetParam(), action, path));
+    return run_in_shell(fmt::format("PYTHONIOENCODING=utf-8 python3 '{}/plain_safetensors.py' {} {} '{}'",
+                                    SLUICE_SOURCE_DIR, GetParam(), action, path));
   }
 
   static std::vector<TensorSpec> tensors() {

@@ -33,10 +33,13 @@ class QueueCacheTest : public QueueTest {
     return count * page;
   }
 
+  /// In blocks of the memory's size, all of which are written from it; a read has a block of its own for each.
   void move(Queue& queue, Op op, const File& target, Buffer& memory, std::uint64_t bytes) {
     std::deque<Counted> transfers(bytes / memory.size());
+    Buffer blocks(op == Op::kRead ? bytes : memory.size());
     for (std::size_t i = 0; i < transfers.size(); ++i) {
-      describe(transfers[i], op, target, memory.data(), memory.size(), i * memory.size());
+      std::byte* const block = op == Op::kRead ? blocks.data() + i * memory.size() : memory.data();
+      describe(transfers[i], op, target, block, memory.size(), i * memory.size());
       queue.submit(transfers[i]);
     }
     queue.drain();

@@ -39,6 +39,8 @@ TEST(Bench, ReportsEachStepItsLimitsAndWhatWasInUse) {
                   report.at("median").at("step_s").get<double>(),
               1e-9);
   EXPECT_GT(report.at("params_per_s").get<double>(), 0);
+  EXPECT_EQ(report.at("policy"), "bf16_split");
+  EXPECT_EQ(report.at("optimizer").at("name"), "adamw");
   EXPECT_GE(report.at("peak_rss_bytes").get<std::uint64_t>(),
             report.at("reserved_bytes").get<std::uint64_t>());
   EXPECT_LE(report.at("reserved_bytes").get<std::uint64_t>(), 10U << 20);
@@ -72,6 +74,55 @@ TEST(Bench, SimulatedArithmeticTakesItsTime) {
   EXPECT_GE(step.at("backward_s").get<double>(), 0.204);
 }
 
+TEST(Bench, OverlapIsHeldAgainstTheSlowerOfArithmeticAndDrives) {
+  const ScratchDirectory directory;
+  for (const char* const overlap : {"on", "off"}) {
+    for (const char* const tflops : {"0", "0.05"}) {
+      const CommandResult result =
+          run_command(bench(directory, {"--host-memory", "8MiB", "--steps", "2", "--tokens", "512",
+                                        "--overlap", overlap, "--compute-tflops", tflops}));
+      ASSERT_EQ(result.exit_code, 0) << result.errors;
+      const nlohmann::json report = result.json();
+      const auto number = [&](const char* field) { return report.at(field).get<double>(); };
+      EXPECT_EQ(report.at("overlap"), overlap);
+      EXPECT_EQ(report.at("early_updates").get<std::uint64_t>() > 0, overlap == std::string("on"));
+      EXPECT_EQ(report.at("redone_updates"), 0);
+      // 4 operations a parameter and token.
+      const double speed = std::stod(tflops) * 1e12;
+      EXPECT_NEAR(number("backward_compute_s"), speed > 0 ? 4 * 1048576.0 * 512 / speed : 0, 1e-9);
+      EXPECT_GT(number("backward_fetch_s"), 0);
+      EXPECT_NEAR(number("last_layer_step_s"), std::max(number("io_limit_s"), number("compute_limit_s")) / 4,
+                  1e-9);
+      EXPECT_NEAR(number("overlap_limit_s"),
+                  std::max(number("backward_compute_s"), number("backward_fetch_s") + number("io_limit_s")) +
+                      number("last_layer_step_s"),
+                  1e-9);
+      EXPECT_NEAR(number("overlap_ratio"),
+                  report.at("median").at("backward_and_step_s").get<double>() / number("overlap_limit_s"),
+                  1e-9);
+    }
+  }
+}
+
+TEST(Bench, OfSeveralMicroBatchesTheLastBackwardAloneMayOverlapWithUpdates) {
+  const CommandResult result = run_command(
+      {"bench", "--json", "--params", "100000", "--layers", "3", "--chunk-elements", "16384", "--host-memory",
+       "unlimited", "--device-memory", "unlimited", "--steps", "1", "--micro-batches", "3"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  const nlohmann::json step = result.json().at("steps").at(0);
+  EXPECT_GT(step.at("backward_and_step_s").get<double>(), step.at("step_s").get<double>());
+  EXPECT_LT(step.at("backward_and_step_s").get<double>(),
+            step.at("step_s").get<double>() + step.at("backward_s").get<double>());
+}
+
+TEST(Bench, UnsuitablePairIsBadUsageWithTheReason) {
+  const ScratchDirectory directory;
+  const CommandResult result = run_command(
+      bench(directory, {"--host-memory", "8MiB", "--policy", "moments8", "--optimizer", "adagrad"}));
+  EXPECT_EQ(result.exit_code, 2) << result.errors;
+  EXPECT_NE(result.errors.find("policy moments8 with optimizer adagrad"), std::string::npos) << result.errors;
+}
+
 TEST(Bench, CommitsAreMeasuredBesideBareFlushesAndNothingStays) {
   const ScratchDirectory directory;
   const CommandResult result =
@@ -99,7 +150,11 @@ TEST(Bench, NonsenseIsBadUsage) {
                                       {"--host-memory", "0"},
                                       {"--host-memory", "8MiB", "--steps", "0"},
                                       {"--host-memory", "8MiB", "--policy", "fp64"},
-                                      {"--host-memory", "8MiB", "--optimizer", "sgd"},
+                                      {"--host-memory", "8MiB", "--policy", "frozen"},
+                                      {"--host-memory", "8MiB", "--optimizer", "adamax"},
+                                      {"--host-memory", "8MiB", "--momentum", "0.9"},
+                                      {"--host-memory", "8MiB", "--beta1", "1"},
+                                      {"--host-memory", "8MiB", "--overlap", "maybe"},
                                       {"--host-memory", "8MiB", "--micro-batches", "0"},
                                       {"--host-memory", "8MiB", "--compute-tflops", "-1"},
                                       {"--host-memory", "8MiB", "--compute-tflops", "nan"},

@@ -7,7 +7,7 @@
 #include "memory/drive_tree.hpp"
 #include "support/system_tree.hpp"
 #include "tools/block_device.hpp"
-#include "tools/checks.hpp"
+#include "tools/doctor/checks.hpp"
 
 namespace sluice::tools {
 namespace {

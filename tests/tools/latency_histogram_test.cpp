@@ -1,4 +1,4 @@
-#include "tools/latency_histogram.hpp"
+#include "tools/nvme/latency_histogram.hpp"
 
 #include <algorithm>
 #include <cmath>

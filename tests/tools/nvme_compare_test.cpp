@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "run_command.hpp"
-#include "tools/drive_compare.hpp"
+#include "tools/nvme/drive_compare.hpp"
 
 namespace sluice::tools {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "io/drive_profile.hpp"
 #include "run_command.hpp"
-#include "tools/drive_tune.hpp"
-#include "tools/tune_plot.hpp"
-#include "tools/tune_table.hpp"
+#include "tools/nvme/drive_tune.hpp"
+#include "tools/nvme/tune_plot.hpp"
+#include "tools/nvme/tune_table.hpp"
 
 namespace sluice::tools {
 namespace {

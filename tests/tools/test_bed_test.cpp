@@ -1,4 +1,4 @@
-#include "tools/test_bed.hpp"
+#include "tools/nvme/test_bed.hpp"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "tools/test_pattern.hpp"
+#include "tools/nvme/test_pattern.hpp"
 
 #include <set>
 #include <vector>

@@ -1,11 +1,11 @@
-#include "tools/timeline.hpp"
+#include "tools/nvme/timeline.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "tools/throughput.hpp"
+#include "tools/nvme/throughput.hpp"
 
 namespace sluice::tools {
 namespace {

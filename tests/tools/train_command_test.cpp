@@ -82,7 +82,8 @@ TEST_F(TrainCommand, HostMemoryMayBeAPartOfTheStateOrTheLeast) {
     return std::pair(json->at("settings").at("host_memory_bytes").get<std::uint64_t>(), *json);
   };
   const auto [part, of_part] = host_bytes("1.5x");
-  EXPECT_EQ(part, trainer::state_bytes({.layers = 1, .width = 64, .heads = 2, .context = 16}) * 3 / 2);
+  EXPECT_EQ(part,
+            12 * trainer::parameter_count({.layers = 1, .width = 64, .heads = 2, .context = 16}) * 3 / 2);
   const auto [least, of_least] = host_bytes("least");
   EXPECT_EQ(least, of_least.at("settings").at("least_host_bytes").get<std::uint64_t>());
   EXPECT_EQ(of_part.at("state_xxh3"), of_least.at("state_xxh3"));
@@ -92,6 +93,11 @@ TEST_F(TrainCommand, BadValuesEndInParsing) {
   EXPECT_THROW((void)run({"--host-memory", "2y"}), CLI::ValidationError);
   EXPECT_THROW((void)run({"--backend", "magic"}), CLI::ValidationError);
   EXPECT_THROW((void)run({"--steps", "-1"}), CLI::ParseError);
+  EXPECT_THROW((void)run({"--schedule", "step"}), CLI::ValidationError);
+  EXPECT_THROW((void)run({"--min-lr", "1.5"}), CLI::ValidationError);
+  EXPECT_THROW((void)run({"--overlap", "yes"}), CLI::ValidationError);
+  for (const char* const scale : {"0", "-1", "inf", "nan", "much"})
+    EXPECT_THROW((void)run({"--loss-scale", scale}), CLI::ValidationError) << scale;
   EXPECT_THROW((void)run({"--resume"}), CLI::ParseError);
   EXPECT_THROW((void)run({"--dir", drive_.path(), "--resume"}), CLI::ParseError);
   EXPECT_THROW((void)run({"--dir", drive_.path(), "--keep-commits", "2"}), CLI::ParseError);
@@ -107,6 +113,26 @@ TEST_F(TrainCommand, BadValuesEndInParsing) {
     EXPECT_THROW((void)run(arguments), CLI::ParseError) << ::testing::PrintToString(bad);
   }
   EXPECT_EQ(run({"--batch", "0"}).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(run({"--max-norm", "0"}).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(run({"--momentum", "0.5"}).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(run({"--policy", "moments8", "--optimizer", "adagrad"}).status().code(), Code::kInvalidArgument);
+}
+
+TEST_F(TrainCommand, SettingsSayHowItLearns) {
+  const auto json = run({"--beta1", "0.8", "--schedule", "linear", "--min-lr", "0.5", "--warmup", "1",
+                         "--loss-scale", "dynamic", "--max-norm", "inf", "--overlap", "off"});
+  ASSERT_TRUE(json.ok()) << json.status().to_string();
+  const auto& settings = json->at("settings");
+  EXPECT_EQ(settings.at("optimizer").at("name"), "adamw");
+  EXPECT_EQ(settings.at("optimizer").at("beta1"), 0.8);
+  EXPECT_EQ(settings.at("optimizer").at("beta2"), 0.95) << "the trainer's own";
+  EXPECT_EQ(settings.at("schedule"), "linear");
+  EXPECT_EQ(settings.at("min_lr"), 0.5);
+  EXPECT_TRUE(settings.at("max_norm").is_null());
+  EXPECT_EQ(settings.at("loss_scale"), "dynamic");
+  EXPECT_EQ(settings.at("overlap"), "off");
+  EXPECT_EQ(json->at("loss_scale"), 65536);
+  EXPECT_EQ(json->at("skipped_steps"), 0);
 }
 
 TEST_F(TrainCommand, ResumedRunReportsWhatAnUndisturbedOneDoes) {

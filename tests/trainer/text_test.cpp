@@ -6,8 +6,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "trainer/schedule.hpp"
-
 namespace sluice::trainer {
 namespace {
 
@@ -97,20 +95,6 @@ TEST(Batches, FollowingOnesCoverTheTextOnceWithoutItsRest) {
     seen.insert(seen.end(), batch.inputs.begin(), batch.inputs.end());
   }
   EXPECT_EQ(seen, counting(16 * 5));
-}
-
-TEST(ScheduleTest, WarmsUpInALineAndCoolsToATenth) {
-  const Schedule schedule{.peak = 1, .warmup_steps = 4, .steps = 104};
-  EXPECT_DOUBLE_EQ(schedule.at(0), 0.25);
-  EXPECT_DOUBLE_EQ(schedule.at(3), 1);
-  EXPECT_DOUBLE_EQ(schedule.at(4), 1);
-  EXPECT_DOUBLE_EQ(schedule.at(54), 0.55);
-  EXPECT_NEAR(schedule.at(103), 0.1, 1e-3);
-}
-
-TEST(ScheduleTest, WarmUpMayBeLongerThanTheWork) {
-  const Schedule schedule{.peak = 1, .warmup_steps = 10, .steps = 2};
-  EXPECT_DOUBLE_EQ(schedule.at(1), 0.2);
 }
 
 }  // namespace

@@ -6,10 +6,14 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <ostream>
+#include <set>
+#include <vector>
 
 #include "support/temporary_directory.hpp"
+#include "trainer/optimizer_numbers.hpp"
 #include "trainer/text.hpp"
 
 namespace sluice::trainer {
@@ -210,7 +214,7 @@ TEST_F(TrainTest, LearnsMoreThanTheFrequencyOfBytes) {
   options.host_memory_bytes = std::nullopt;
   options.steps = 40;
   options.warmup_steps = 5;
-  options.lr = 4e-3;
+  options.optimizer = with_number(options.optimizer, "lr", 4e-3);
   options.validate_bytes = 4096;
   const TrainReport report = train(options);
   EXPECT_LT(report.validation_loss, report.unigram_entropy - 1);
@@ -237,6 +241,80 @@ TEST_F(TrainTest, RefusesOptionsByNameBeforeAnyWork) {
   options = this->options();
   options.shape.context = 60'000;
   EXPECT_EQ(trainer::train(options, kGoOn).status().code(), Code::kInvalidArgument);
+  options = this->options();
+  options.optimizer = Sgd{.momentum = 2};
+  EXPECT_THAT(trainer::train(options, kGoOn).status().message(), HasSubstr("sgd momentum"));
+  options.optimizer = Adagrad{};
+  options.policy = Policy::kMoments8;
+  EXPECT_THAT(trainer::train(options, kGoOn).status().message(),
+              HasSubstr("moments8 with optimizer adagrad"));
+  for (const double bad : {0.0, -1.0, std::numeric_limits<double>::quiet_NaN()}) {
+    options = this->options();
+    options.max_norm = bad;
+    EXPECT_THAT(trainer::train(options, kGoOn).status().message(), HasSubstr("max-norm"));
+    options = this->options();
+    options.loss_scale = bad;
+    EXPECT_THAT(trainer::train(options, kGoOn).status().message(), HasSubstr("loss-scale"));
+    options = this->options();
+    options.min_lr = bad - 1;
+    EXPECT_THAT(trainer::train(options, kGoOn).status().message(), HasSubstr("min-lr"));
+  }
+}
+
+// Gradients that are doubled so often and divided again lose no bit, and none is too large.
+TEST_F(TrainTest, PowerOfTwoAsLossScaleChangesNoBit) {
+  TrainOptions options = this->options();
+  const TrainReport plain = train(options);
+  options.loss_scale = 1024;
+  const TrainReport scaled = train(options);
+  expect_same_bits(scaled, plain);
+  EXPECT_EQ(scaled.loss_scale, 1024);
+}
+
+TEST_F(TrainTest, DynamicLossScaleFallsUntilGradientsAreFiniteAndNothingIsLearntBefore) {
+  TrainOptions options = this->options();
+  options.steps = 3;
+  options.loss_scale = std::nullopt;
+  const TrainReport dynamic = train(options);
+  EXPECT_EQ(dynamic.stats.skipped_steps, 0U);
+  EXPECT_EQ(dynamic.loss_scale, 65536);
+
+  options.loss_scale = 0x1p127;
+  std::vector<bool> skipped;
+  const auto note = [&](const StepReport& step) {
+    skipped.push_back(step.skipped);
+    return Status();
+  };
+  const Result<TrainReport> never = trainer::train(options, {.after_step = note});
+  ASSERT_TRUE(never.ok()) << never.status().to_string();
+  EXPECT_EQ(never->stats.skipped_steps, 3U);
+  EXPECT_EQ(skipped, std::vector<bool>(3, true));
+  options.steps = 1;
+  options.loss_scale = 1;
+  options.optimizer = with_number(options.optimizer, "lr", 0);
+  EXPECT_EQ(train(options).fingerprint.weights_xxh3, never->fingerprint.weights_xxh3);
+}
+
+TEST_F(TrainTest, UpdatesDuringBackwardChangeNoBit) {
+  TrainOptions options = this->options();
+  options.host_memory_bytes = std::nullopt;
+  options.max_norm = kNoClipping;
+  const TrainReport with = train(options);
+  EXPECT_GT(with.stats.early_updates, 0U);
+  options.overlap = false;
+  const TrainReport without = train(options);
+  expect_same_bits(without, with);
+  EXPECT_EQ(without.stats.early_updates, 0U);
+}
+
+TEST_F(TrainTest, EachDeclineOfTheLearningRateIsAnotherRun) {
+  std::set<std::uint64_t> states;
+  for (const Decline decline : kDeclines) {
+    TrainOptions options = this->options();
+    options.decline = decline;
+    states.insert(train(options).fingerprint.state_xxh3);
+  }
+  EXPECT_EQ(states.size(), std::size(kDeclines));
 }
 
 }  // namespace

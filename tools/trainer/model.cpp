@@ -90,9 +90,14 @@ Result<double> Model::loss(Parameters& parameters, const Batch& batch) {
   return cross_entropy(logits_.rows_from(0, batch.inputs.size()), batch.targets, losses_);
 }
 
-Result<double> Model::learn(Parameters& parameters, const Batch& batch) {
+Result<double> Model::learn(Parameters& parameters, const Batch& batch, double loss_scale) {
   const Result<double> mean = loss(parameters, batch);
-  if (mean.ok()) SLUICE_RETURN_IF_ERROR(backward(parameters, batch));
+  if (!mean.ok()) return mean;
+  if (loss_scale != 1) {
+    for (float& gradient : std::span(logits_.data, batch.inputs.size() * kVocabulary))
+      gradient *= static_cast<float>(loss_scale);
+  }
+  SLUICE_RETURN_IF_ERROR(backward(parameters, batch));
   return mean;
 }
 

@@ -33,8 +33,8 @@ class Model {
   /// The mean of -ln p(target), in nats a byte.
   Result<double> loss(Parameters& parameters, const Batch& batch);
 
-  /// The same, and its gradients by all parameters to parameters.add_gradients().
-  Result<double> learn(Parameters& parameters, const Batch& batch);
+  /// The same, and the gradients of `loss_scale` times it by all parameters to parameters.add_gradients().
+  Result<double> learn(Parameters& parameters, const Batch& batch, double loss_scale = 1);
 
   /// Logits of what follows `text`: 256 of them.
   /// Requires: 1 to shape.context bytes. Lifetime: of the result until the next call.

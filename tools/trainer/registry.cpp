@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 
+#include "trainer/optimizer_numbers.hpp"
 #include "trainer/parallel.hpp"
 
 namespace sluice::trainer {
@@ -57,14 +58,36 @@ void copy_f32(std::span<float> target, const void* source) {
   });
 }
 
+// An exponent of all ones is Inf or NaN; every other half is a float's digits, with the exponent's bias 112 less. The
+// product is exact, denormals' too.
+void widen_f16(std::span<float> target, const void* source) {
+  const auto* const from = static_cast<const std::uint16_t*>(source);
+  for_each_block(target.size(), [=](std::size_t first, std::size_t end) {
+    for (std::size_t i = first; i < end; ++i) {
+      const std::uint32_t sign = static_cast<std::uint32_t>(from[i] & 0x8000U) << 16;
+      const std::uint32_t digits = static_cast<std::uint32_t>(from[i] & 0x7FFFU) << 13;
+      const std::uint32_t bits = (from[i] & 0x7C00U) == 0x7C00U
+                                     ? digits | 0x7F800000U
+                                     : std::bit_cast<std::uint32_t>(std::bit_cast<float>(digits) * 0x1p112F);
+      target[i] = std::bit_cast<float>(bits | sign);
+    }
+  });
+}
+
+void widen(std::span<float> target, const ConstTensor& tensor) {
+  if (tensor.dtype == DType::kBF16) return widen_bf16(target, tensor.data);
+  if (tensor.dtype == DType::kF16) return widen_f16(target, tensor.data);
+  copy_f32(target, tensor.data);
+}
+
+Optimizer without_decay(const Optimizer& optimizer) { return with_number(optimizer, "weight_decay", 0); }
+
 }  // namespace
 
 Result<Registry> Registry::add(Engine& engine, const Shape& shape, const Numbers& numbers) {
   Registry registry;
   registry.numbers_ = numbers;
-  AdamW without_decay = numbers.optimizer;
-  without_decay.weight_decay = 0;
-  const auto add_group = [&](std::string name, const AdamW& optimizer) {
+  const auto add_group = [&](std::string name, const Optimizer& optimizer) {
     return engine.add_group({.name = std::move(name),
                              .policy = numbers.policy,
                              .optimizer = optimizer,
@@ -73,7 +96,7 @@ Result<Registry> Registry::add(Engine& engine, const Shape& shape, const Numbers
   };
   const Result<GroupId> decayed = add_group("matrices", numbers.optimizer);
   if (!decayed.ok()) return decayed.status();
-  const Result<GroupId> plain = add_group("gains and embedding", without_decay);
+  const Result<GroupId> plain = add_group("gains and embedding", without_decay(numbers.optimizer));
   if (!plain.ok()) return plain.status();
   registry.decayed_ = *decayed;
   registry.plain_ = *plain;
@@ -98,11 +121,9 @@ Result<Registry> Registry::add(Engine& engine, const Shape& shape, const Numbers
 }
 
 Status Registry::set_learning_rate(Engine& engine, double lr) {
-  AdamW optimizer = numbers_.optimizer;
-  optimizer.lr = lr;
+  const Optimizer optimizer = with_number(numbers_.optimizer, "lr", lr);
   SLUICE_RETURN_IF_ERROR(engine.update_group(decayed_, optimizer));
-  optimizer.weight_decay = 0;
-  return engine.update_group(plain_, optimizer);
+  return engine.update_group(plain_, without_decay(optimizer));
 }
 
 Status PassParameters::load(std::size_t part, std::span<float> target) {
@@ -112,7 +133,7 @@ Status PassParameters::load(std::size_t part, std::span<float> target) {
   for (const ParameterId id : ids) {
     const ConstTensor tensor = (*lease)[id];
     const std::span<float> floats = target.first(tensor.elements);
-    tensor.dtype == DType::kBF16 ? widen_bf16(floats, tensor.data) : copy_f32(floats, tensor.data);
+    widen(floats, tensor);
     target = target.subspan(tensor.elements);
   }
   return {};

@@ -24,7 +24,7 @@ class Registry {
  public:
   struct Numbers {
     Policy policy = Policy::kBf16Split;
-    AdamW optimizer;  ///< of the matrices; the others' weight decay is 0
+    Optimizer optimizer;  ///< of the matrices; the others' weight decay is 0
   };
 
   /// Registers all tensors. Requires: the engine is not sealed.

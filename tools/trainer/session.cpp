@@ -10,12 +10,9 @@
 namespace sluice::trainer {
 namespace {
 
-constexpr double kWeightDecay = 0.1;
-constexpr double kBeta2 = 0.95;  // short runs want a short memory
-
 std::uint64_t device_bytes(const TrainOptions& options) {
   if (options.device_memory_bytes) return *options.device_memory_bytes;
-  const std::uint64_t weight_bytes = options.policy == Policy::kBf16Split ? 2 : 4;
+  const std::uint64_t weight_bytes = options.policy == Policy::kFp32 ? 4 : 2;
   constexpr std::uint64_t kAlignmentRoom = 64 << 10;
   return 4 * (weight_bytes * largest_part_elements(options.shape) + kAlignmentRoom);
 }
@@ -47,8 +44,7 @@ Result<Session> open_with(const TrainOptions& options, const Acceptance& accept,
   if (!engine.ok()) return engine.status();
   session.engine = std::move(*engine);
 
-  const AdamW optimizer{.lr = options.lr, .beta2 = kBeta2, .weight_decay = kWeightDecay};
-  auto registry = Registry::add(*session.engine, options.shape, {options.policy, optimizer});
+  auto registry = Registry::add(*session.engine, options.shape, {options.policy, options.optimizer});
   if (!registry.ok()) return registry.status();
   session.registry = std::move(*registry);
   const auto layout = session.engine->seal();

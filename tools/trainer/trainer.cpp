@@ -45,9 +45,13 @@ Status validate(const TrainOptions& options) {
   if (options.sequences < 1 || options.sequences > 1 << 16)
     return refuse("batch", options.sequences, "1..65536");
   if (options.micro_batches < 1) return refuse("micro-batches", options.micro_batches, "1 and more");
-  if (!std::isfinite(options.lr) || options.lr < 0)
-    return refuse("lr", options.lr, "finite and not negative");
-  if (options.policy == Policy::kFrozen) return refuse("policy", "frozen", "bf16_split, fp32");
+  SLUICE_RETURN_IF_ERROR(sluice::validate(options.optimizer));
+  if (options.policy == Policy::kFrozen) return refuse("policy", "frozen", "one that is stepped");
+  SLUICE_RETURN_IF_ERROR(sluice::validate(options.policy, options.optimizer));
+  if (!(options.min_lr >= 0 && options.min_lr <= 1)) return refuse("min-lr", options.min_lr, "0..1");
+  if (!(options.max_norm > 0)) return refuse("max-norm", options.max_norm, "above 0");
+  if (const double scale = options.loss_scale.value_or(1); !std::isfinite(scale) || scale <= 0)
+    return refuse("loss-scale", scale, "finite and above 0");
   return validate_commits(options);
 }
 
@@ -96,13 +100,19 @@ Status learn(Training& training, const TrainOptions& options, const Engine& engi
   while (progress.steps_done() < options.steps) {
     const auto start = Clock::now();
     const std::uint64_t number = progress.steps_done();
-    const Result<double> loss = training.step(number);
-    if (!loss.ok())
-      return stop(loss.status().with_context(fmt::format("step {}", number + 1)), progress, commits);
-    progress.add(*loss);
+    const auto failed = [&](const Status& status) {
+      return stop(status.with_context(fmt::format("step {}", number + 1)), progress, commits);
+    };
+    const Result<Training::Step> step = training.step(number, progress.loss_scale());
+    if (!step.ok()) return failed(step.status());
+    progress.add(step->loss);
+    const Status scaled =
+        progress.update_scale(step->skipped ? LossScaler::Outcome::kSkipped : LossScaler::Outcome::kGood);
+    if (!scaled.ok()) return failed(scaled);
     report.step_seconds.push_back(seconds_since(start));
     report.stats = engine.stats();
-    const Status heard = events.after_step({number + 1, *loss, report.step_seconds.back(), report.stats});
+    const Status heard =
+        events.after_step({number + 1, step->loss, step->skipped, report.step_seconds.back(), report.stats});
     if (!heard.ok()) return stop(heard, progress, commits);
     const Status committing = commits.after_step(progress);
     if (!committing.ok()) return stop(committing, progress, commits);
@@ -119,6 +129,7 @@ Status run(Training& training, const TrainOptions& options, Session& session, Pr
   if (events.on_start) events.on_start(report.start);
   SLUICE_RETURN_IF_ERROR(learn(training, options, *session.engine, progress, commits, report, events));
   report.losses = progress.losses();
+  report.loss_scale = progress.loss_scale();
   report.commit = commits.number();
   if (report.commit) report.user_bytes_xxh3 = xxh3(progress.encode());
   SLUICE_RETURN_IF_ERROR(training.validate(report));
@@ -128,8 +139,6 @@ Status run(Training& training, const TrainOptions& options, Session& session, Pr
 }
 
 }  // namespace
-
-std::uint64_t state_bytes(const Shape& shape) { return 12 * parameter_count(shape); }
 
 Result<TrainReport> train(const TrainOptions& options, const TrainEvents& events) {
   SLUICE_RETURN_IF_ERROR(validate(options));

@@ -9,6 +9,7 @@
 
 #include "sluice/engine.hpp"
 #include "trainer/fingerprint.hpp"
+#include "trainer/schedule.hpp"
 #include "trainer/shape.hpp"
 
 namespace sluice::trainer {
@@ -28,11 +29,17 @@ struct TrainOptions {
   std::uint64_t seed = 1;
   std::size_t sequences = 4;  ///< a micro-batch
   std::uint32_t micro_batches = 2;
-  double lr = 3e-3;
+  /// Of the matrices; gains and embedding have no weight decay. Its learning rate is the peak.
+  Optimizer optimizer =
+      AdamW{.lr = 3e-3, .beta2 = 0.95, .weight_decay = 0.1};  // short runs want a short memory
   std::uint64_t warmup_steps = 40;
-  double max_norm = 1;
-  std::uint32_t threads = 0;       ///< of the optimizer; 0: all CPUs
-  std::uint32_t gemm_threads = 0;  ///< of the model; 0: all CPUs
+  Decline decline = Decline::kCosine;
+  double min_lr = 0.1;                   ///< where the decline ends, of the peak
+  double max_norm = 1;                   ///< of all gradients together; kNoClipping: any
+  std::optional<double> loss_scale = 1;  ///< fixed; null: dynamic
+  bool overlap = true;                   ///< records are updated while backward goes on
+  std::uint32_t threads = 0;             ///< of the optimizer; 0: all CPUs
+  std::uint32_t gemm_threads = 0;        ///< of the model; 0: all CPUs
   std::uint32_t chunk_elements = 128 << 10;
   IoBackend backend = IoBackend::kAuto;
   Policy policy = Policy::kBf16Split;
@@ -46,9 +53,6 @@ struct TrainOptions {
   std::size_t sample_bytes = 200;                ///< of text to generate at the end
   std::size_t validate_bytes = 64 << 10;         ///< of held-out text to measure at the end, at most; 0: none
 };
-
-/// Bytes of weights and optimizer state of a model, 12 a parameter under both policies.
-std::uint64_t state_bytes(const Shape& shape);
 
 /// With commits: their user bytes hold the loss of each step.
 inline constexpr std::uint64_t kCommittedStepsMax = 1 << 20;
@@ -64,6 +68,7 @@ struct StartReport {
 struct StepReport {
   std::uint64_t step = 0;  ///< counted from 1
   double loss = 0;         ///< in nats a byte, over the step's micro-batches, before its update
+  bool skipped = false;    ///< a gradient was not finite: nothing changed
   double seconds = 0;      ///< of the whole step
   Stats stats;             ///< after it
 };
@@ -73,6 +78,7 @@ struct TrainReport {
   std::vector<double> losses;        ///< a step, those before a resume as well
   std::vector<double> step_seconds;  ///< a step of this run
   std::uint64_t bytes_per_step = 0;  ///< of text
+  double loss_scale = 1;             ///< after the last step
   double validation_loss = 0;        ///< in nats a byte
   double unigram_entropy = 0;        ///< of the bytes that validation_loss is about
   std::size_t validated_bytes = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "trainer/generate.hpp"
+#include "trainer/optimizer_numbers.hpp"
 
 namespace sluice::trainer {
 namespace {
@@ -17,26 +18,32 @@ Training::Training(const TrainOptions& options, const SplitText& text, Session& 
       session_(session),
       model_(options.shape, options.sequences, workspace_),
       batch_(options.sequences, options.shape.context),
-      schedule_{options.lr, options.warmup_steps, options.steps} {}
+      schedule_{.peak = learning_rate(options.optimizer),
+                .warmup_steps = options.warmup_steps,
+                .steps = options.steps,
+                .decline = options.decline,
+                .least = options.min_lr} {}
 
-Result<double> Training::step(std::uint64_t number) {
+Result<Training::Step> Training::step(std::uint64_t number, double loss_scale) {
   SLUICE_RETURN_IF_ERROR(session_.registry.set_learning_rate(*session_.engine, schedule_.at(number)));
   Result<Pass> pass =
       session_.engine->begin_step({.max_norm = options_.max_norm,
+                                   .loss_scale = loss_scale,
                                    .gradient_divisor = static_cast<double>(options_.micro_batches),
-                                   .micro_batches = options_.micro_batches});
+                                   .micro_batches = options_.overlap ? options_.micro_batches : 0});
   if (!pass.ok()) return pass.status();
   PassParameters parameters(session_.registry, *pass);
   double total = 0;
   for (std::uint32_t micro_batch = 0; micro_batch < options_.micro_batches; ++micro_batch) {
     const std::uint64_t draw = number * options_.micro_batches + micro_batch;
-    const Result<double> loss = model_.learn(parameters, batch_.draw(text_.training, options_.seed, draw));
+    const Result<double> loss =
+        model_.learn(parameters, batch_.draw(text_.training, options_.seed, draw), loss_scale);
     if (!loss.ok()) return loss.status();
     total += *loss;
   }
   const Result<StepResult> result = pass->step();
   if (!result.ok()) return result.status();
-  return total / options_.micro_batches;
+  return Step{total / options_.micro_batches, result->skipped};
 }
 
 Status Training::validate(TrainReport& report) {

@@ -19,8 +19,12 @@ class Training {
   /// Of buffers.
   std::uint64_t bytes() const { return workspace_.bytes() + batch_.bytes(); }
 
-  /// One step over all its micro-batches, counted from 0. Returns their mean loss.
-  Result<double> step(std::uint64_t number);
+  struct Step {
+    double loss = 0;  ///< mean over the micro-batches
+    bool skipped = false;
+  };
+  /// One step over all its micro-batches, counted from 0, with gradients of the loss times `loss_scale`.
+  Result<Step> step(std::uint64_t number, double loss_scale);
 
   /// Measures the loss on held-out text.
   Status validate(TrainReport& report);

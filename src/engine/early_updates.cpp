@@ -1,0 +1,199 @@
+#include "engine/early_updates.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+namespace sluice::engine {
+
+EarlyUpdates::EarlyUpdates(State& state, RecordUpdates& updates, Gradients& gradients, Undo undo)
+    : state_(state), updates_(updates), gradients_(gradients), chunks_(state.chunks.size()) {
+  if (undo == Undo::kOff) return;
+  for (std::uint32_t chunk = 0; chunk < chunks_.size(); ++chunk)
+    if (state.stepped(chunk) && state.chunks[chunk].resident == nullptr) candidates_.push_back(chunk);
+}
+
+void EarlyUpdates::begin(double gradient_factor, std::vector<std::uint32_t> expected) {
+  gradient_factor_ = gradient_factor;
+  expected_ = std::move(expected);
+  complete_.assign(expected_.size(), false);
+  factors_.assign(expected_.size(), {});
+  for (std::uint32_t tensor = 0; tensor < expected_.size(); ++tensor)
+    complete_[tensor] = expected_[tensor] == 0;
+  for (const std::uint32_t chunk : candidates_) {
+    chunks_[chunk] = {.open = true};
+    for (const store::Segment& segment : state_.layout.segments_of(chunk))
+      if (!complete_[segment.parameter]) ++chunks_[chunk].missing;
+  }
+  ready_.clear();
+  kept_ = redone_ = 0;
+  stopped_ = !speculation_.allowed();
+}
+
+void EarlyUpdates::contributed(std::uint32_t tensor, std::uint32_t count) {
+  if (!complete_[tensor] && count >= expected_[tensor]) complete(tensor, count);
+}
+
+void EarlyUpdates::closed(std::uint32_t tensor, std::uint32_t count) {
+  if (!complete_[tensor]) complete(tensor, count);
+}
+
+void EarlyUpdates::complete(std::uint32_t tensor, std::uint32_t count) {
+  complete_[tensor] = true;
+  if (count > 0) factors_[tensor] = make_factors(state_, tensor, gradient_factor_);
+  for (const store::Piece& piece : state_.layout.pieces_of(tensor)) {
+    Early& early = chunks_[piece.chunk];
+    if (!early.open || --early.missing > 0) continue;
+    const bool touched = std::ranges::any_of(
+        state_.layout.segments_of(piece.chunk),
+        [this](const store::Segment& segment) { return factors_[segment.parameter].has_value(); });
+    if (!touched) continue;
+    early.where = Where::kReady;
+    ready_.push_back(piece.chunk);
+  }
+  advance();
+}
+
+void EarlyUpdates::reopen(std::uint32_t tensor, std::function<void()> then) {
+  if (!complete_[tensor]) return then();
+  const auto left = std::make_shared<std::size_t>(1);  // one for the loop below
+  const auto one_less = [left, then = std::move(then)] {
+    if (--*left == 0) then();
+  };
+  for (const store::Piece& piece : state_.layout.pieces_of(tensor)) {
+    chunks_[piece.chunk].open = false;
+    throw_away(piece.chunk);
+    if (!under_way(piece.chunk)) continue;
+    ++*left;
+    updates_.when_gradient_is_free(piece.chunk, one_less);
+  }
+  one_less();
+}
+
+void EarlyUpdates::renumbered(std::uint32_t group) {
+  for (std::uint32_t tensor = 0; tensor < factors_.size(); ++tensor)
+    if (factors_[tensor] && state_.registry.tensors()[tensor].group == group &&
+        factors_[tensor] != make_factors(state_, tensor, gradient_factor_))
+      return stop();
+}
+
+void EarlyUpdates::advance() {
+  while (!stopped_ && !ready_.empty() && updates_.has_room() && gradients_.failure().ok()) {
+    const std::uint32_t chunk = ready_.front();
+    ready_.pop_front();
+    Early& early = chunks_[chunk];
+    if (early.where != Where::kReady) continue;
+    if (!gradients_.in_frame(chunk)) {
+      // To read it back here would take a frame from a gradient that is to come.
+      early.where = Where::kNever;
+      continue;
+    }
+    early.where = Where::kUnderWay;
+    ++under_way_;
+    updates_.start({.chunk = chunk, .factors = &factors_, .moment = Moment::kEarly},
+                   [this, chunk](const Status& status, const std::optional<NextRecord>& written) {
+                     ended(chunk, status, written);
+                   });
+  }
+}
+
+void EarlyUpdates::ended(std::uint32_t chunk, const Status& status,
+                         const std::optional<NextRecord>& written) {
+  Early& early = chunks_[chunk];
+  --under_way_;
+  if (!status.ok() && !early.given_up) stop();
+  early.where = status.ok() ? Where::kMade : Where::kThrownAway;
+  early.written = written;
+  if (ended_)
+    ended_(chunk, early.given_up ? Status() : status);
+  else
+    advance();
+  settle();
+}
+
+std::uint64_t EarlyUpdates::throw_away(std::uint32_t chunk) {
+  Early& early = chunks_[chunk];
+  switch (early.where) {
+    case Where::kReady:
+      early.where = Where::kNever;
+      return 0;
+    case Where::kUnderWay:
+      if (early.given_up) return 0;
+      early.given_up = true;
+      updates_.give_up(chunk);
+      return 1;
+    case Where::kMade:
+      updates_.give_back(*early.written);
+      early.where = Where::kThrownAway;
+      return 1;
+    case Where::kNever:
+    case Where::kThrownAway:
+      return 0;
+  }
+  return 0;
+}
+
+bool EarlyUpdates::guessed(std::uint32_t chunk, const StepFactors& factors) const {
+  return std::ranges::all_of(state_.layout.segments_of(chunk), [&](const store::Segment& segment) {
+    return factors[segment.parameter] == factors_[segment.parameter];
+  });
+}
+
+void EarlyUpdates::decided(const StepFactors& factors, double gradient_factor) {
+  bool right = gradient_factor == gradient_factor_;
+  for (std::size_t tensor = 0; tensor < factors.size(); ++tensor)
+    if (factors[tensor] && factors_[tensor] && factors[tensor] != factors_[tensor]) right = false;
+  std::uint64_t thrown_away = 0;
+  for (const std::uint32_t chunk : candidates_) {
+    if (!guessed(chunk, factors))
+      thrown_away += throw_away(chunk);
+    else if (under_way(chunk) && !chunks_[chunk].given_up)
+      updates_.adopt(chunk);
+  }
+  judge(right ? plan::Guess::kRight : plan::Guess::kWrong, thrown_away);
+}
+
+void EarlyUpdates::skipped() {
+  std::uint64_t thrown_away = 0;
+  for (const std::uint32_t chunk : candidates_) thrown_away += throw_away(chunk);
+  judge(plan::Guess::kWrong, thrown_away);
+}
+
+void EarlyUpdates::judge(plan::Guess guess, std::uint64_t thrown_away) {
+  stop();
+  speculation_.decided(guess, thrown_away);
+  if (thrown_away > 0) ++state_.counters.wrong_guesses;
+}
+
+std::optional<NextRecord> EarlyUpdates::take(std::uint32_t chunk) {
+  Early& early = chunks_[chunk];
+  switch (std::exchange(early.where, Where::kNever)) {
+    case Where::kMade:
+      ++kept_;
+      return std::exchange(early.written, std::nullopt);
+    case Where::kThrownAway:
+      ++redone_;
+      return std::nullopt;
+    default:
+      return std::nullopt;
+  }
+}
+
+void EarlyUpdates::conclude() {
+  state_.counters.early_updates += std::exchange(kept_, 0);
+  state_.counters.redone_updates += std::exchange(redone_, 0);
+}
+
+void EarlyUpdates::drop(Done done) {
+  stop();
+  ended_ = nullptr;
+  for (const std::uint32_t chunk : candidates_) throw_away(chunk);
+  dropped_ = std::move(done);
+  settle();
+}
+
+void EarlyUpdates::settle() {
+  if (under_way_ == 0 && dropped_) std::exchange(dropped_, nullptr)({});
+}
+
+}  // namespace sluice::engine
