@@ -224,7 +224,7 @@ struct StepLoop {
   HWY_INLINE StepLoop(const PlanePointers& planes, const std::byte* gradient_bytes, const Factors& factors,
                       const Dither& dither)
       : rule(factors),
-        factor(hn::Set(F32(), factors.gradient)),
+        factor(factors.gradient),
         weights(planes),
         moments(planes, dither),
         gradient(reinterpret_cast<const GradientElement*>(gradient_bytes)) {}
@@ -233,12 +233,12 @@ struct StepLoop {
     weights.prefetch(i + kPrefetchElements);
     moments.prefetch(i + kPrefetchElements);
     hwy::Prefetch(gradient + i + kPrefetchElements);
-    const Floats g = hn::Mul(Gradient::load(gradient + i), factor);
+    const Floats g = hn::Mul(Gradient::load(gradient + i), all(factor));
     return step_vector<kStepWeights>(rule, weights, moments, g, i);
   }
 
   const Rule rule;
-  const Floats factor;
+  const float factor;
   const Weights weights;
   const MomentPlanes moments;
   const GradientElement* const gradient;
@@ -255,8 +255,8 @@ std::uint64_t step_elements(const PlanePointers& planes, const std::byte* gradie
   for (; i + lanes <= elements; i += lanes) overflows += loop.step(i);
   if (const std::size_t rest = elements - i; rest != 0) {
     const TailPlanes<Weights, MomentPlanes> tail(planes, i, rest);
-    const Floats g =
-        hn::Mul(Gradient::load(Tail<typename Gradient::Element>(loop.gradient + i, rest).lanes), loop.factor);
+    const Floats g = hn::Mul(Gradient::load(Tail<typename Gradient::Element>(loop.gradient + i, rest).lanes),
+                             all(loop.factor));
     overflows +=
         step_vector<kStepWeights>(loop.rule, Weights(tail.planes()),
                                   MomentPlanes(tail.planes(), {dither.key, dither.first_element + i}), g, 0);
