@@ -49,8 +49,9 @@ struct AdagradRule {
   bool decays;
 };
 
-std::uint64_t UpdateAdagrad(const Run& run, const Factors& factors, const Dither& dither) {
-  return step_run<AdagradRule>(run, factors, dither);
+std::uint64_t UpdateAdagrad(const Run& run, const Factors& factors, const Dither& dither,
+                            const StripeHashing& stripes) {
+  return step_run<AdagradRule>(run, factors, dither, stripes);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -72,8 +73,9 @@ void set_numbers(Factors& factors, const Optimizer& optimizer, double t) {
   factors.numbers[AdagradNumber::kWeightDecay] = static_cast<float>(settings.weight_decay);
 }
 
-std::uint64_t update_all(const Run& run, const Factors& factors, const Dither& dither) {
-  return HWY_DYNAMIC_DISPATCH(UpdateAdagrad)(run, factors, dither);
+std::uint64_t update_all(const Run& run, const Factors& factors, const Dither& dither,
+                         const StripeHashing& stripes) {
+  return HWY_DYNAMIC_DISPATCH(UpdateAdagrad)(run, factors, dither, stripes);
 }
 
 }  // namespace

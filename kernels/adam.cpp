@@ -30,8 +30,9 @@ struct AdamRule {
   bool decays;
 };
 
-std::uint64_t UpdateAdam(const Run& run, const Factors& factors, const Dither& dither) {
-  return step_run<AdamRule>(run, factors, dither);
+std::uint64_t UpdateAdam(const Run& run, const Factors& factors, const Dither& dither,
+                         const StripeHashing& stripes) {
+  return step_run<AdamRule>(run, factors, dither, stripes);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -51,8 +52,9 @@ void set_numbers(Factors& factors, const Optimizer& optimizer, double t) {
   factors.numbers[AdamNumber::kDecay] = static_cast<float>(settings.weight_decay);
 }
 
-std::uint64_t update_all(const Run& run, const Factors& factors, const Dither& dither) {
-  return HWY_DYNAMIC_DISPATCH(UpdateAdam)(run, factors, dither);
+std::uint64_t update_all(const Run& run, const Factors& factors, const Dither& dither,
+                         const StripeHashing& stripes) {
+  return HWY_DYNAMIC_DISPATCH(UpdateAdam)(run, factors, dither, stripes);
 }
 
 }  // namespace

@@ -27,8 +27,9 @@ struct AdamWRule {
   float lr, decay;
 };
 
-std::uint64_t UpdateAdamW(const Run& run, const Factors& factors, const Dither& dither) {
-  return step_run<AdamWRule>(run, factors, dither);
+std::uint64_t UpdateAdamW(const Run& run, const Factors& factors, const Dither& dither,
+                          const StripeHashing& stripes) {
+  return step_run<AdamWRule>(run, factors, dither, stripes);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -48,8 +49,9 @@ void set_numbers(Factors& factors, const Optimizer& optimizer, double t) {
   factors.numbers[AdamNumber::kDecay] = static_cast<float>(1.0 - settings.lr * settings.weight_decay);
 }
 
-std::uint64_t update_all(const Run& run, const Factors& factors, const Dither& dither) {
-  return HWY_DYNAMIC_DISPATCH(UpdateAdamW)(run, factors, dither);
+std::uint64_t update_all(const Run& run, const Factors& factors, const Dither& dither,
+                         const StripeHashing& stripes) {
+  return HWY_DYNAMIC_DISPATCH(UpdateAdamW)(run, factors, dither, stripes);
 }
 
 }  // namespace

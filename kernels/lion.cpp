@@ -54,8 +54,9 @@ struct LionRule {
   float beta1, one_minus_beta1, beta2, one_minus_beta2, lr, decay;
 };
 
-std::uint64_t UpdateLion(const Run& run, const Factors& factors, const Dither& dither) {
-  return step_run<LionRule>(run, factors, dither);
+std::uint64_t UpdateLion(const Run& run, const Factors& factors, const Dither& dither,
+                         const StripeHashing& stripes) {
+  return step_run<LionRule>(run, factors, dither, stripes);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -82,8 +83,9 @@ void set_numbers(Factors& factors, const Optimizer& optimizer, double /*t*/) {
   set(LionNumber::kDecay, 1.0 - settings.lr * settings.weight_decay);
 }
 
-std::uint64_t update_all(const Run& run, const Factors& factors, const Dither& dither) {
-  return HWY_DYNAMIC_DISPATCH(UpdateLion)(run, factors, dither);
+std::uint64_t update_all(const Run& run, const Factors& factors, const Dither& dither,
+                         const StripeHashing& stripes) {
+  return HWY_DYNAMIC_DISPATCH(UpdateLion)(run, factors, dither, stripes);
 }
 
 }  // namespace

@@ -8,12 +8,27 @@
 
 namespace sluice::kernels {
 
+/// Elements that are whole stripes of XXH3 in every plane of two or four bytes an element.
+inline constexpr std::size_t kStripeElements = 64;
+constexpr std::size_t stripes_of(std::size_t element_bytes) {
+  return kStripeElements * element_bytes / StripeSums::kStripeBytes;
+}
+
+/// The sums of each plane's stripes, by Plane, that a loop adds to as it finds and leaves them; null for none.
+struct StripeHashing {
+  std::array<StripeSums, kPlaneKinds>* read = nullptr;
+  std::array<StripeSums, kPlaneKinds>* written = nullptr;
+  bool any() const { return read != nullptr || written != nullptr; }
+};
+
 /// An update rule for all policies; each is a file of its name (adamw.cpp …), listed in update.cpp.
 struct UpdateRule {
   /// Sets factors.numbers for the step `step_count` of the optimizer, which is this rule's.
   void (*set_numbers)(Factors& factors, const Optimizer& optimizer, double step_count);
-  /// As kernels::update, without hashes, in a default floating-point environment.
-  std::uint64_t (*update)(const Run& run, const Factors& factors, const Dither& dither);
+  /// As kernels::update, in a default floating-point environment; of hashes only what `stripes` says.
+  /// Requires: with stripes Isa::kAvx512, whole kStripeElements, not Policy::kMoments8.
+  std::uint64_t (*update)(const Run& run, const Factors& factors, const Dither& dither,
+                          const StripeHashing& stripes);
 };
 
 extern const UpdateRule kAdamWRule;

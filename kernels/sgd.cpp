@@ -52,8 +52,9 @@ struct SgdRule {
   bool decays, restarts, nesterov;
 };
 
-std::uint64_t UpdateSgd(const Run& run, const Factors& factors, const Dither& dither) {
-  return step_run<SgdRule>(run, factors, dither);
+std::uint64_t UpdateSgd(const Run& run, const Factors& factors, const Dither& dither,
+                        const StripeHashing& stripes) {
+  return step_run<SgdRule>(run, factors, dither, stripes);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -80,8 +81,9 @@ void set_numbers(Factors& factors, const Optimizer& optimizer, double t) {
   set(SgdNumber::kNesterov, settings.nesterov ? 1.0 : 0.0);
 }
 
-std::uint64_t update_all(const Run& run, const Factors& factors, const Dither& dither) {
-  return HWY_DYNAMIC_DISPATCH(UpdateSgd)(run, factors, dither);
+std::uint64_t update_all(const Run& run, const Factors& factors, const Dither& dither,
+                         const StripeHashing& stripes) {
+  return HWY_DYNAMIC_DISPATCH(UpdateSgd)(run, factors, dither, stripes);
 }
 
 }  // namespace

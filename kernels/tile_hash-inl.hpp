@@ -18,6 +18,10 @@ void reset(void* state) {
   XXH3_64bits_reset(static_cast<XXH3_state_t*>(state));
 }
 
+static_assert(StripeSums::kStripeBytes == XXH_STRIPE_LEN);
+static_assert(StripeSums::kScrambleOffset == sizeof(XXH3_kSecret) - XXH_STRIPE_LEN);
+static_assert(StripeSums::kBlockStripes == StripeSums::kScrambleOffset / XXH_SECRET_CONSUME_RATE);
+
 // Adds stripes of 64 bytes to the sums and scrambles them where a block of stripes ends. The last stripe of all bytes
 // is not for here: a digest adds it with another part of the secret.
 XXH_FORCE_INLINE void add_stripes(xxh_u64* sums, XXH3_state_t& state, const unsigned char* stripes,
@@ -61,6 +65,28 @@ void update(void* opaque, const void* data, std::size_t bytes) {
   state.totalLen += bytes;
 }
 
+bool at_stripe(const void* opaque, std::size_t stripes) {
+  const XXH3_state_t& state = *static_cast<const XXH3_state_t*>(opaque);
+  if (state.bufferedSize % XXH_STRIPE_LEN != 0) return false;
+  return (state.nbStripesSoFar + state.bufferedSize / XXH_STRIPE_LEN) % stripes == 0;
+}
+
+void lend(void* opaque, StripeSums& sums) {
+  XXH3_state_t& state = *static_cast<XXH3_state_t*>(opaque);
+  std::memcpy(sums.sums, state.acc, sizeof sums.sums);
+  add_stripes(sums.sums, state, state.buffer, state.bufferedSize / XXH_STRIPE_LEN);
+  sums.secret = state.extSecret;
+  sums.in_block = state.nbStripesSoFar;
+}
+
+void take_back(void* opaque, const StripeSums& sums, std::size_t bytes) {
+  XXH3_state_t& state = *static_cast<XXH3_state_t*>(opaque);
+  std::memcpy(state.acc, sums.sums, sizeof sums.sums);
+  state.nbStripesSoFar = sums.in_block;
+  state.bufferedSize = 0;
+  state.totalLen += bytes;
+}
+
 std::uint64_t digest(const void* state) {
   return XXH3_64bits_digest(static_cast<const XXH3_state_t*>(state));
 }
@@ -68,7 +94,7 @@ std::uint64_t digest(const void* state) {
 }  // namespace
 
 extern const HashTarget SLUICE_HASH_TARGET;
-const HashTarget SLUICE_HASH_TARGET = {&hash, &reset, &update, &digest};
+const HashTarget SLUICE_HASH_TARGET = {&hash, &reset, &update, &at_stripe, &lend, &take_back, &digest};
 static_assert(sizeof(XXH3_state_t) == 576 && alignof(XXH3_state_t) == 64);
 
 }  // namespace sluice::kernels

@@ -36,6 +36,16 @@ Hasher::Hasher() : target_(&target_in_use()) { target_->reset(state_); }
 
 void Hasher::update(const void* data, std::size_t bytes) { target_->update(state_, data, bytes); }
 
+bool Hasher::at_stripe(std::size_t stripes) const { return target_->at_stripe(state_, stripes); }
+
+StripeSums Hasher::lend() {
+  StripeSums sums;
+  target_->lend(state_, sums);
+  return sums;
+}
+
+void Hasher::take_back(const StripeSums& sums, std::size_t bytes) { target_->take_back(state_, sums, bytes); }
+
 std::uint64_t Hasher::digest() const { return target_->digest(state_); }
 
 }  // namespace sluice::kernels

@@ -15,12 +15,33 @@ std::uint64_t hash_bytes(const void* data, std::size_t bytes);
 /// little-endian each.
 std::uint64_t plane_hash(const std::uint64_t* tile_hashes, std::size_t tiles);
 
+/// XXH3's sums between two stripes of 64 bytes, lent out by a Hasher to a loop that adds whole stripes itself.
+struct StripeSums {
+  static constexpr std::size_t kStripeBytes = 64;
+  static constexpr std::size_t kBlockStripes = 16;     ///< after which the sums are scrambled
+  static constexpr std::size_t kScrambleOffset = 128;  ///< into the secret
+  alignas(64) std::uint64_t sums[8];
+  const std::uint8_t* secret = nullptr;  ///< 192 bytes
+  std::size_t in_block = 0;              ///< stripes since the last scrambling
+};
+
 /// XXH3-64, seed 0, of bytes that come in pieces: equal to hash_bytes of the pieces joined.
 /// Copyable: a copy goes on from the same bytes.
 class Hasher {
  public:
   Hasher();
   void update(const void* data, std::size_t bytes);
+
+  /// Whether a multiple of `stripes` whole stripes has come so far. Requires: stripes divides 16.
+  bool at_stripe(std::size_t stripes) const;
+
+  /// The sums after all bytes so far. Requires: at_stripe(1); take_back() before anything else.
+  StripeSums lend();
+
+  /// Goes on after `bytes` more bytes that were added to the sums.
+  /// Requires: whole stripes, more than 240 bytes; 64 bytes at least follow before a digest, whose last stripe is added
+  /// with another part of the secret.
+  void take_back(const StripeSums& sums, std::size_t bytes);
 
   /// The hash of all bytes so far; more may follow.
   std::uint64_t digest() const;

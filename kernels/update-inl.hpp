@@ -10,10 +10,14 @@
 #include <hwy/cache_control.h>
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "kernels/dither-inl.hpp"
 #include "kernels/lanes-inl.hpp"
 #include "kernels/moments8-inl.hpp"
+#include "kernels/rules.hpp"
+#include "kernels/stripes-inl.hpp"
 #include "kernels/update.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -213,47 +217,132 @@ HWY_INLINE std::size_t step_vector(const Rule& rule, const Weights& weights, con
 // hint.
 inline constexpr std::size_t kPrefetchElements = 768;
 
+/// What a loop over vectors works on, looked up once.
 template <bool kStepWeights, class Rule, class Gradient, class Weights, class MomentPlanes>
-std::uint64_t step_elements(const PlanePointers& planes, const std::byte* gradient_bytes,
-                            std::size_t elements, const Factors& factors, const Dither& dither) {
+struct StepLoop {
   using GradientElement = typename Gradient::Element;
-  const auto* gradient = reinterpret_cast<const GradientElement*>(gradient_bytes);
-  const Rule rule(factors);
-  const Floats factor = hn::Set(F32(), factors.gradient);
-  const Weights weights(planes);
-  const MomentPlanes moments(planes, dither);
-  const std::size_t lanes = hn::Lanes(F32());
-  std::uint64_t overflows = 0;
-  std::size_t i = 0;
-  for (; i + lanes <= elements; i += lanes) {
+  HWY_INLINE StepLoop(const PlanePointers& planes, const std::byte* gradient_bytes, const Factors& factors,
+                      const Dither& dither)
+      : rule(factors),
+        factor(factors.gradient),
+        weights(planes),
+        moments(planes, dither),
+        gradient(reinterpret_cast<const GradientElement*>(gradient_bytes)) {}
+
+  HWY_INLINE std::size_t step(std::size_t i) const {
     weights.prefetch(i + kPrefetchElements);
     moments.prefetch(i + kPrefetchElements);
     hwy::Prefetch(gradient + i + kPrefetchElements);
-    const Floats g = hn::Mul(Gradient::load(gradient + i), factor);
-    overflows += step_vector<kStepWeights>(rule, weights, moments, g, i);
+    const Floats g = hn::Mul(Gradient::load(gradient + i), all(factor));
+    return step_vector<kStepWeights>(rule, weights, moments, g, i);
   }
+
+  const Rule rule;
+  const float factor;
+  const Weights weights;
+  const MomentPlanes moments;
+  const GradientElement* const gradient;
+};
+
+template <bool kStepWeights, class Rule, class Gradient, class Weights, class MomentPlanes>
+std::uint64_t step_elements(const PlanePointers& planes, const std::byte* gradient_bytes,
+                            std::size_t elements, const Factors& factors, const Dither& dither) {
+  const StepLoop<kStepWeights, Rule, Gradient, Weights, MomentPlanes> loop(planes, gradient_bytes, factors,
+                                                                           dither);
+  const std::size_t lanes = hn::Lanes(F32());
+  std::uint64_t overflows = 0;
+  std::size_t i = 0;
+  for (; i + lanes <= elements; i += lanes) overflows += loop.step(i);
   if (const std::size_t rest = elements - i; rest != 0) {
     const TailPlanes<Weights, MomentPlanes> tail(planes, i, rest);
-    const Floats g = hn::Mul(Gradient::load(Tail<GradientElement>(gradient + i, rest).lanes), factor);
+    const Floats g = hn::Mul(Gradient::load(Tail<typename Gradient::Element>(loop.gradient + i, rest).lanes),
+                             all(loop.factor));
     overflows +=
-        step_vector<kStepWeights>(rule, Weights(tail.planes()),
+        step_vector<kStepWeights>(loop.rule, Weights(tail.planes()),
                                   MomentPlanes(tail.planes(), {dither.key, dither.first_element + i}), g, 0);
     tail.copy_back();
   }
   return overflows;
 }
 
+#ifdef SLUICE_KERNELS_FUSES_HASHES
+
+/// Adds the stripes of kStripeElements elements of the planes that Part stands for.
+template <class Part, std::size_t... kIndex>
+HWY_INLINE void add_part(std::array<StripeSums, kPlaneKinds>& sums, const PlanePointers& planes,
+                         std::size_t first, std::index_sequence<kIndex...>) {
+  const auto add = [&]<std::size_t kBytes>(Plane plane,
+                                           std::integral_constant<std::size_t, kBytes>) HWY_ATTR {
+    const std::byte* data = at(planes, plane);
+    if (data != nullptr)
+      add_stripes<stripes_of(kBytes)>(sums[static_cast<std::size_t>(plane)], data + first * kBytes);
+  };
+  (add(Part::kPlanes[kIndex].plane, std::integral_constant<std::size_t, Part::kPlanes[kIndex].bytes>()), ...);
+}
+
+template <class Weights, class MomentPlanes>
+HWY_INLINE void add_planes(std::array<StripeSums, kPlaneKinds>& sums, const PlanePointers& planes,
+                           std::size_t first) {
+  add_part<Weights>(sums, planes, first, std::make_index_sequence<std::size(Weights::kPlanes)>());
+  add_part<MomentPlanes>(sums, planes, first, std::make_index_sequence<std::size(MomentPlanes::kPlanes)>());
+}
+
+// Written stripes are added this much later, when the stores of half a stripe each have left the core: a load that
+// spans two of them waits for both.
+inline constexpr std::size_t kHashLagElements = 512;
+
+/// step_elements with stripes added as it goes: their multiplications run beside the divisions and roots, and memory
+/// is asked for all the while.
+template <bool kStepWeights, class Rule, class Gradient, class Weights, class MomentPlanes>
+std::uint64_t step_and_hash(const PlanePointers& planes, const std::byte* gradient_bytes,
+                            std::size_t elements, const Factors& factors, const Dither& dither,
+                            const StripeHashing& stripes) {
+  const StepLoop<kStepWeights, Rule, Gradient, Weights, MomentPlanes> loop(planes, gradient_bytes, factors,
+                                                                           dither);
+  const std::size_t lanes = hn::Lanes(F32());
+  std::uint64_t overflows = 0;
+  const auto add_written = [&](std::size_t first) HWY_ATTR {
+    if (stripes.written != nullptr) add_planes<Weights, MomentPlanes>(*stripes.written, planes, first);
+  };
+  for (std::size_t first = 0; first < elements; first += kStripeElements) {
+    if (stripes.read != nullptr) add_planes<Weights, MomentPlanes>(*stripes.read, planes, first);
+    for (std::size_t i = 0; i < kStripeElements; i += lanes) overflows += loop.step(first + i);
+    if (first >= kHashLagElements) add_written(first - kHashLagElements);
+  }
+  const std::size_t late = elements < kHashLagElements ? elements : kHashLagElements;
+  for (std::size_t first = elements - late; first < elements; first += kStripeElements) add_written(first);
+  return overflows;
+}
+
+#endif
+
+/// step_elements, or step_and_hash where there is something to hash.
+template <bool kStepWeights, class Rule, class Gradient, class Weights, class MomentPlanes>
+std::uint64_t step_planes(const PlanePointers& planes, const std::byte* gradient_bytes, std::size_t elements,
+                          const Factors& factors, const Dither& dither,
+                          [[maybe_unused]] const StripeHashing& stripes) {
+#ifdef SLUICE_KERNELS_FUSES_HASHES
+  if (stripes.any()) {
+    return step_and_hash<kStepWeights, Rule, Gradient, Weights, MomentPlanes>(
+        planes, gradient_bytes, elements, factors, dither, stripes);
+  }
+#endif
+  return step_elements<kStepWeights, Rule, Gradient, Weights, MomentPlanes>(planes, gradient_bytes, elements,
+                                                                            factors, dither);
+}
+
 /// bf16 moments: cut where the upper half of the element's number changes, which keys the random bits.
 template <bool kStepWeights, class Rule, class Gradient>
-std::uint64_t step_bf16_moments(const Run& run, const Factors& factors, Dither dither) {
+std::uint64_t step_bf16_moments(const Run& run, const Factors& factors, Dither dither,
+                                const StripeHashing& stripes) {
   std::uint64_t overflows = 0;
   PlanePointers planes = run.planes;
   const std::byte* gradient = run.gradient;
   for (std::size_t left = run.elements; left != 0;) {
     const std::uint64_t to_cut = (std::uint64_t{1} << 32) - (dither.first_element & 0xFFFFFFFF);
     const std::size_t count = std::min<std::uint64_t>(left, to_cut);
-    overflows += step_elements<kStepWeights, Rule, Gradient, SplitWeights, Bf16Moments<Rule::kMoments>>(
-        planes, gradient, count, factors, dither);
+    overflows += step_planes<kStepWeights, Rule, Gradient, SplitWeights, Bf16Moments<Rule::kMoments>>(
+        planes, gradient, count, factors, dither, stripes);
     for (std::byte*& plane : planes)
       if (plane != nullptr) plane += count * 2;
     gradient += count * sizeof(typename Gradient::Element);
@@ -303,20 +392,21 @@ std::uint64_t step_moments8(const Run& run, const Factors& factors, const Dither
 }
 
 template <bool kStepWeights, class Rule, class Gradient>
-std::uint64_t step_policy(const Run& run, const Factors& factors, const Dither& dither) {
+std::uint64_t step_policy(const Run& run, const Factors& factors, const Dither& dither,
+                          const StripeHashing& stripes) {
   using Fp32 = Fp32Moments<Rule::kMoments>;
   const auto step = [&](auto kernel) {
-    return kernel(run.planes, run.gradient, run.elements, factors, dither);
+    return kernel(run.planes, run.gradient, run.elements, factors, dither, stripes);
   };
   switch (run.policy) {
     case Policy::kBf16Split:
-      return step(step_elements<kStepWeights, Rule, Gradient, SplitWeights, Fp32>);
+      return step(step_planes<kStepWeights, Rule, Gradient, SplitWeights, Fp32>);
     case Policy::kFp32:
-      return step(step_elements<kStepWeights, Rule, Gradient, Fp32Weights, Fp32>);
+      return step(step_planes<kStepWeights, Rule, Gradient, Fp32Weights, Fp32>);
     case Policy::kFp16Master:
-      return step(step_elements<kStepWeights, Rule, Gradient, Fp16MasterWeights, Fp32>);
+      return step(step_planes<kStepWeights, Rule, Gradient, Fp16MasterWeights, Fp32>);
     case Policy::kBf16Moments:
-      return step_bf16_moments<kStepWeights, Rule, Gradient>(run, factors, dither);
+      return step_bf16_moments<kStepWeights, Rule, Gradient>(run, factors, dither, stripes);
     case Policy::kMoments8:
       return step_moments8<kStepWeights, Rule, Gradient>(run, factors, dither);
     case Policy::kFrozen:
@@ -327,13 +417,14 @@ std::uint64_t step_policy(const Run& run, const Factors& factors, const Dither& 
 
 /// A rule's `update`.
 template <class Rule>
-std::uint64_t step_run(const Run& run, const Factors& factors, const Dither& dither) {
+std::uint64_t step_run(const Run& run, const Factors& factors, const Dither& dither,
+                       const StripeHashing& stripes) {
   if (run.gradient_plane == GradientPlane::kF32) {
-    return Rule::steps_weights(factors) ? step_policy<true, Rule, F32Format>(run, factors, dither)
-                                        : step_policy<false, Rule, F32Format>(run, factors, dither);
+    return Rule::steps_weights(factors) ? step_policy<true, Rule, F32Format>(run, factors, dither, stripes)
+                                        : step_policy<false, Rule, F32Format>(run, factors, dither, stripes);
   }
-  return Rule::steps_weights(factors) ? step_policy<true, Rule, Bf16Format>(run, factors, dither)
-                                      : step_policy<false, Rule, Bf16Format>(run, factors, dither);
+  return Rule::steps_weights(factors) ? step_policy<true, Rule, Bf16Format>(run, factors, dither, stripes)
+                                      : step_policy<false, Rule, Bf16Format>(run, factors, dither, stripes);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "kernels/float_environment.hpp"
+#include "kernels/isa.hpp"
 #include "kernels/rules.hpp"
 
 namespace sluice::kernels {
@@ -24,6 +25,15 @@ static_assert(kPieceElements % kGranuleElements == 0);
 /// The planes that a run has, and how many bytes of each a piece is.
 class PiecePlanes {
  public:
+  struct OfPlane {
+    std::size_t kind;
+    PlaneFormat format;
+    std::uint64_t piece_bytes;
+    std::uint64_t bytes(std::size_t elements) const {
+      return elements == kPieceElements ? piece_bytes : format.bytes(elements);
+    }
+  };
+
   explicit PiecePlanes(const Run& run) {
     for (std::size_t kind = 0; kind < kPlaneKinds; ++kind) {
       if (run.planes[kind] == nullptr) continue;
@@ -31,29 +41,58 @@ class PiecePlanes {
       planes_[count_++] = {kind, format, format.bytes(kPieceElements)};
     }
   }
+  std::span<const OfPlane> all() const { return {planes_.data(), count_}; }
 
   void feed(PlaneHashers* hashers, const Run& piece) const {
     if (hashers == nullptr) return;
-    for (const OfPlane& plane : all()) {
-      const bool whole = piece.elements == kPieceElements;
-      const std::uint64_t bytes = whole ? plane.piece_bytes : plane.format.bytes(piece.elements);
-      (*hashers)[plane.kind].update(piece.planes[plane.kind], bytes);
-    }
+    for (const OfPlane& plane : all())
+      (*hashers)[plane.kind].update(piece.planes[plane.kind], plane.bytes(piece.elements));
   }
-  void advance(PlanePointers& planes) const {
-    for (const OfPlane& plane : all()) planes[plane.kind] += plane.piece_bytes;
+  void advance(PlanePointers& planes, std::size_t elements) const {
+    for (const OfPlane& plane : all()) planes[plane.kind] += plane.bytes(elements);
   }
 
  private:
-  struct OfPlane {
-    std::size_t kind;
-    PlaneFormat format;
-    std::uint64_t piece_bytes;
-  };
-  std::span<const OfPlane> all() const { return {planes_.data(), count_}; }
-
   std::array<OfPlane, kPlaneKinds> planes_;
   std::size_t count_ = 0;
+};
+
+/// How many elements from the run's first the loop can hash itself: whole stripes, of which one a plane at least stays
+/// behind for what may follow.
+std::size_t elements_by_stripes(const Run& run, const PiecePlanes& planes, const Dither& dither,
+                                const Hashing& hashing) {
+  constexpr std::size_t kFewElements = 512;
+  if (isa_in_use() != Isa::kAvx512 || run.policy == Policy::kMoments8 || run.elements < kFewElements)
+    return 0;
+  // Where the random bits' key changes a run is cut, and both parts have to be whole stripes.
+  if (run.policy == Policy::kBf16Moments && dither.first_element % kStripeElements != 0) return 0;
+  for (const PlaneHashers* hashers : {hashing.read, hashing.written}) {
+    if (hashers == nullptr) continue;
+    for (const PiecePlanes::OfPlane& plane : planes.all()) {
+      if (!(*hashers)[plane.kind].at_stripe(stripes_of(dtype_bytes(plane.format.dtype)))) return 0;
+    }
+  }
+  return (run.elements - kStripeElements / 2) / kStripeElements * kStripeElements;
+}
+
+/// The sums of all planes' hashers, lent to a loop.
+class LentSums {
+ public:
+  LentSums(PlaneHashers* hashers, const PiecePlanes& planes) : hashers_(hashers), planes_(planes) {
+    if (hashers == nullptr) return;
+    for (const PiecePlanes::OfPlane& plane : planes.all()) sums_[plane.kind] = (*hashers)[plane.kind].lend();
+  }
+  std::array<StripeSums, kPlaneKinds>* sums() { return hashers_ == nullptr ? nullptr : &sums_; }
+  void take_back(std::size_t elements) {
+    if (hashers_ == nullptr) return;
+    for (const PiecePlanes::OfPlane& plane : planes_.all())
+      (*hashers_)[plane.kind].take_back(sums_[plane.kind], plane.bytes(elements));
+  }
+
+ private:
+  PlaneHashers* hashers_;
+  const PiecePlanes& planes_;
+  std::array<StripeSums, kPlaneKinds> sums_;
 };
 
 }  // namespace
@@ -84,21 +123,34 @@ void hash_planes(PlaneHashers& hashers, std::span<const PlaneFormat> formats, co
 std::uint64_t update(const Run& run, const Factors& factors, const Dither& dither, const Hashing& hashing) {
   const DefaultFloatEnvironment environment;
   const auto step = kRules[factors.rule]->update;
-  if (hashing.read == nullptr && hashing.written == nullptr) return step(run, factors, dither);
+  if (hashing.read == nullptr && hashing.written == nullptr) return step(run, factors, dither, {});
 
   const PiecePlanes planes(run);
   const std::size_t gradient_bytes = run.gradient_plane == GradientPlane::kF32 ? 4 : 2;
   Run piece = run;
   Dither piece_dither = dither;
+  std::size_t left = run.elements;
+  const auto advance = [&] {
+    planes.advance(piece.planes, piece.elements);
+    piece.gradient += piece.elements * gradient_bytes;
+    piece_dither.first_element += piece.elements;
+    left -= piece.elements;
+  };
   std::uint64_t overflows = 0;
-  for (std::size_t left = run.elements; left != 0; left -= piece.elements) {
+  piece.elements = elements_by_stripes(run, planes, dither, hashing);
+  if (piece.elements != 0) {
+    LentSums read(hashing.read, planes), written(hashing.written, planes);
+    overflows += step(piece, factors, piece_dither, {read.sums(), written.sums()});
+    read.take_back(piece.elements);
+    written.take_back(piece.elements);
+    advance();
+  }
+  while (left != 0) {
     piece.elements = std::min(kPieceElements, left);
     planes.feed(hashing.read, piece);
-    overflows += step(piece, factors, piece_dither);
+    overflows += step(piece, factors, piece_dither, {});
     planes.feed(hashing.written, piece);
-    planes.advance(piece.planes);
-    piece.gradient += kPieceElements * gradient_bytes;
-    piece_dither.first_element += kPieceElements;
+    advance();
   }
   return overflows;
 }
