@@ -31,7 +31,8 @@ class Copier {
  public:
   Copier(const State& state, const Source& source, std::uint32_t chunk, const store::Segment& segment,
          std::byte* record)
-      : target_{state.chunk_layout(chunk), state.class_of(chunk), record, segment.offset, segment.count},
+      : target_{state.chunk_layout(chunk),     state.class_of(chunk), record, segment.offset, segment.count,
+                segment.offset + segment.count},
         range_{segment.first, segment.count},
         reader_(*source.reader),
         values_(reader_),

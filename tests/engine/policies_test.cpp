@@ -238,6 +238,22 @@ TEST_F(EightBits, RefuseMomentsThatTheyHaveNoCodeFor) {
   EXPECT_THAT(write(View::kMaster, kInfinity), IsOk());
 }
 
+TEST_F(EightBits, TakeFiniteMomentsWhereAGranuleThatEndsInAGapWasNaN) {
+  open({Policy::kMoments8, AdamW{}});
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const Parameter& it : parameters) {
+    SCOPED_TRACE(it.name);
+    if (it.elements == 0) continue;
+    for (const View view : {View::kMoment1, View::kMoment2}) {
+      ASSERT_THAT(engine->write(it.id, view, {it.elements - 1, 1}, &nan, DType::kF32), IsOk());
+      EXPECT_TRUE(std::isnan(read(it.id, view).back()));
+      const Values values = some_values(it.elements, 7, view);
+      ASSERT_THAT(engine->write(it.id, view, {0, it.elements}, values.data(), DType::kF32), IsOk());
+      EXPECT_EQ(read(it.id, view), kept_as(case_, view, values));
+    }
+  }
+}
+
 TEST_F(EightBits, ShowTheirCodesAndScales) {
   for (const Optimizer& rule : {Optimizer(AdamW{}), Optimizer(Lion{})}) {
     open({Policy::kMoments8, rule});
