@@ -50,9 +50,11 @@ class DitherLanes {
 };
 
 /// Stores a settled moment as bf16: (bits + the low half of `random`) >> 16. What bf16 holds, Inf and a canonical NaN
-/// among it, stays, for the sum does not carry into the upper half.
+/// among it, stays, for the sum does not carry into the upper half. From the largest finite bf16 on nothing is added: no
+/// finite moment becomes Inf, from which none comes back.
 HWY_INLINE void store_dithered(std::uint16_t* target, Floats x, Words random) {
-  const Words sum = hn::Add(bits_of(x), hn::And(random, word(0xFFFF)));
+  const auto has_next = hn::RebindMask(U32(), hn::Lt(hn::Abs(x), floats_of(word(0x7F7F0000))));
+  const Words sum = hn::Add(bits_of(x), hn::IfThenElseZero(has_next, hn::And(random, word(0xFFFF))));
   store_halves(target, hn::ShiftRight<16>(sum));
 }
 

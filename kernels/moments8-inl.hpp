@@ -43,7 +43,7 @@ struct Moment8Lanes {
     return floats_of(hn::Or(bits_of(magnitude), sign));
   }
 
-  /// Requires: x finite, |x| <= scale, inverse = 1 / scale. `deep`: codes of this scale may stand for denormals.
+  /// Requires: x finite and |x| <= scale, or Inf, which has the largest code; inverse = 1 / scale. `deep`: codes of this scale may stand for denormals.
   static HWY_INLINE Words encode(Floats x, Floats scale, Floats inverse, bool deep) {
     const Floats magnitude = hn::Abs(x);
     const Floats part = hn::Mul(magnitude, inverse);
@@ -103,7 +103,9 @@ HWY_INLINE void decode_granule(float* target, const std::uint8_t* codes, float s
 template <Moment8 kKind>
 HWY_INLINE float encode_granule(std::uint8_t* codes, const float* source, std::size_t count) {
   using Code = Moment8Lanes<kKind>;
-  const std::uint32_t bits = largest_bits(source, count);
+  std::uint32_t bits = largest_bits(source, count);
+  // Codes are found by the least of lines that rise, so that Inf has the largest beside any scale.
+  if (kKind == Moment8::kUnsigned && bits == 0x7F800000) bits = 0x7F7FFFFF;
   if (bits >= 0x7F800000) {
     std::memset(codes, 0, count);
     const std::uint32_t nan = 0x7FC00000;

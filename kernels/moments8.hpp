@@ -16,8 +16,9 @@ namespace sluice::kernels {
 /// same codes and scales. The quotient is computed exactly in lines whose slopes have 15 bits (kernels/moments8_code.hpp)
 /// and lies within 2^-12 of itself from the formula's.
 /// A value below the smallest bucket becomes 0 if signed; if unsigned (second moments, which divide) the smallest code
-/// unless it is 0. A code that would stand for a denormal is not used: 0 is. A granule with an Inf or NaN has the scale
-/// NaN and codes 0, and decodes to NaN.
+/// unless it is 0. A code that would stand for a denormal is not used: 0 is. A granule with a NaN, or an Inf if signed,
+/// has the scale NaN and codes 0, and decodes to NaN. If unsigned, Inf is kept as the largest float, for the square of a
+/// finite gradient overflows: one of them stops its own element, not its granule.
 /// Bound: a value x of a granule with largest magnitude M and middle(largest) * |x| / M in decade d decodes to within
 /// 9 / 2^(d + 1) of the decade's lower end, hence within 7.1 % of x in the largest decade of the signed code, 3.6 % of
 /// the unsigned, doubling from decade to decade down.
@@ -31,7 +32,7 @@ void decode_moments8(float* target, const std::uint8_t* codes, const float* scal
                      Moment8 kind);
 
 /// Codes and scales of values; denormals count as 0, missing elements of the last granule do not count. Requires: as
-/// above; if unsigned, source >= 0 or NaN. Cost: two passes over a granule in the first-level cache.
+/// above; if unsigned, source >= 0 or NaN (Inf counts as FLT_MAX). Cost: two passes over a granule in the first-level cache.
 void encode_moments8(std::uint8_t* codes, float* scales, const float* source, std::size_t elements,
                      Moment8 kind);
 

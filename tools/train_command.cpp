@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 #include <iostream>
 #include <memory>
 
@@ -62,12 +61,13 @@ std::optional<double> parse_loss_scale(const std::string& word) {
   if (word == kDynamic) return std::nullopt;
   if (word == kNone) return 1;
   double scale = 0;
-  return CLI::detail::lexical_cast(word, scale) && std::isfinite(scale) && scale > 0 ? scale : 0;
+  return CLI::detail::lexical_cast(word, scale) && trainer::is_loss_scale(scale) ? scale : 0;
 }
 
 std::string check_loss_scale(const std::string& word) {
   if (parse_loss_scale(word) != 0) return {};
-  return fmt::format("'{}' is not a loss scale; accepted: dynamic, none, a number above 0", word);
+  return fmt::format("'{}' is not a loss scale; accepted: dynamic, none, a number of {}", word,
+                     trainer::kLossScales);
 }
 
 Result<nlohmann::ordered_json> run(TrainArguments& arguments) {
@@ -166,7 +166,9 @@ void add_learning_options(CLI::App& command, TrainArguments& arguments) {
   command.add_option("--schedule", arguments.decline, "How the learning rate goes on after that")
       ->check(CLI::IsMember(declines))
       ->capture_default_str();
-  command.add_option("--min-lr", train.min_lr, "Where a cosine or a line ends, as a part of --lr")
+  command
+      .add_option("--min-lr", train.min_lr,
+                  "Where a cosine or a line ends, as a part of --lr; a constant rate stays at that")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   command

@@ -19,7 +19,8 @@ struct DriveStats {
   std::string note;  ///< why there is no profile, or it was not kept
 };
 
-/// What the engine has done and what it uses. All counters count from seal() and only rise; bytes are exact.
+/// What the engine has done and what it uses. All counters count from seal() and, but for
+/// weights_overflowed and steps_since_commit, only rise; bytes are exact.
 struct Stats {
   // Work.
   std::uint64_t steps = 0;
@@ -38,8 +39,9 @@ struct Stats {
   std::uint64_t commits = 0;         ///< durable on every rank
   std::uint64_t failed_commits = 0;
   std::uint64_t steps_since_commit = 0;  ///< what a crash now would lose; with keep_commits 0 all of them
-  std::uint64_t weights_overflowed =
-      0;  ///< elements whose finite master showed an infinite 16-bit weight, after their last update
+  /// Elements whose finite master shows an infinite 16-bit weight; falls when they come back. Those of a store that was
+  /// gone on from in place count from the first update or write of their record on, for only that reads it.
+  std::uint64_t weights_overflowed = 0;
 
   // Movement.
   std::uint64_t weight_bytes_read = 0;

@@ -317,7 +317,8 @@ class Core : public std::enable_shared_from_this<Core> {
     std::uint32_t chunk = 0;
     std::uint32_t offset = 0;  // element of the chunk
     std::uint32_t count = 0;
-    std::uint64_t position = 0;  // element of the caller's buffer
+    std::uint32_t parameter_end = 0;  // of the chunk's elements, the first behind the tensor's
+    std::uint64_t position = 0;       // element of the caller's buffer
   };
   /// Where this rank's part of a range lies, ascending in element.
   std::vector<Region> regions_of(std::uint32_t tensor, Range range) const;

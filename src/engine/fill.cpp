@@ -66,8 +66,8 @@ class FillTask final : public ComputeTask {
   void count(std::uint32_t tile) {
     const store::ChunkLayout& layout = state_.chunk_layout(chunk_);
     const store::TileExtent extent = store::tile_extent(layout.elements, tile);
-    overflowed_[tile] =
-        count_overflowed({layout, state_.class_of(chunk_), record_, extent.first, extent.count});
+    overflowed_[tile] = count_overflowed(
+        {layout, state_.class_of(chunk_), record_, extent.first, extent.count, extent.first + extent.count});
   }
 
   const State& state_;

@@ -120,7 +120,8 @@ Status fill_tile(const State& state, const FirstValues& first_values, std::uint3
       continue;
     }
     SLUICE_RETURN_IF_ERROR(std::visit(Filler{tensor, seed, range, values.data()}, tensor.initial));
-    const RecordElements elements{layout, of_class, record, begin, end - begin};
+    const RecordElements elements{layout, of_class,    record,
+                                  begin,  end - begin, segment.offset + segment.count};
     write_values(elements, View::kMaster, reinterpret_cast<const std::byte*>(values.data()), DType::kF32);
     overflowed += count_overflowed(elements);
   }

@@ -64,8 +64,8 @@ class CodedMoments {
         codes_(*find(elements.of_class, moment_)),
         scales_(*plane_beside(elements.of_class, view)) {}
 
-  /// Calls work(values, first, count, done) for pieces of the run: `values` are those of whole granules, of which the
-  /// run's elements [done, done + count) are those from `first` on. With Keep::kWorked they are coded anew.
+  /// Calls work(values, first, count, done) for pieces of the run: `values` are all that the parameter has in granules, of
+  /// which the run's elements [done, done + count) are those from `first` on. With Keep::kWorked they are coded anew.
   enum class Keep : std::uint8_t { kStored, kWorked };
   template <class Work>
   void for_each_piece(Keep keep, const Work& work) const {
@@ -73,14 +73,16 @@ class CodedMoments {
     for (std::size_t done = 0; done < elements_.count;) {
       const std::size_t first = (elements_.offset + done) % kGranuleElements;
       const std::size_t count = std::min(values.size() - first, elements_.count - done);
-      // A chunk's elements are whole granules, those in the gaps between shards are zeros.
+      // A chunk's elements are whole granules. What is in a gap does not count: beside a scale that is NaN its codes,
+      // zeros, stand for NaN.
       const std::size_t whole = (first + count + kGranuleElements - 1) / kGranuleElements * kGranuleElements;
+      const std::size_t own = std::min(whole, elements_.parameter_end - (elements_.offset + done - first));
       auto* const codes = as<std::uint8_t>(elements_.at(codes_, done)) - first;
       auto* const scales = as<float>(elements_.at(scales_, done));
-      kernels::decode_moments8(values.data(), codes, scales, whole, store::code_of(moment_));
+      kernels::decode_moments8(values.data(), codes, scales, own, store::code_of(moment_));
       work(values.data(), first, count, done);
       if (keep == Keep::kWorked)
-        kernels::encode_moments8(codes, scales, values.data(), whole, store::code_of(moment_));
+        kernels::encode_moments8(codes, scales, values.data(), own, store::code_of(moment_));
       done += count;
     }
   }

@@ -17,6 +17,9 @@ struct RecordElements {
   std::byte* record = nullptr;
   std::uint32_t offset = 0;  ///< element of the chunk
   std::uint32_t count = 0;
+  /// Where the run's parameter ends in the chunk: the elements from there to the next granule are a gap, whose values are
+  /// no one's. Of a run that is only looked at, where it ends.
+  std::uint32_t parameter_end;
 
   /// The value of the run's element `done` in a plane; of a plane of scales, of the granule that it lies in.
   std::byte* at(std::size_t plane, std::size_t done = 0) const {
@@ -50,8 +53,9 @@ bool can_keep(Policy policy, View view, const GivenValues& values);
 
 /// Takes the run's values, with all that follows from them: of a weight or a master all planes that hold a part of
 /// either (a weight is taken as the master's value); of 8-bit moments the codes and scales of every granule that the
-/// run touches, so that a part of a granule codes the rest of it anew. bf16 moments are rounded to nearest even; of
-/// what can_keep() refuses an Inf makes its granule NaN and a second moment below 0 becomes 0.
+/// run touches, so that a part of a granule codes the rest of its parameter in it anew. bf16 moments are rounded to nearest
+/// even; of what can_keep() refuses an Inf makes its granule NaN, but of second moments becomes the largest float, and
+/// a second moment below 0 becomes 0.
 /// Shape: source [count]. Requires: has_view(), not of scales; dtype converts, or is that of a frozen weight.
 void write_values(const RecordElements& elements, View view, const std::byte* source, DType dtype);
 

@@ -31,7 +31,8 @@ class Copier {
  public:
   Copier(const State& state, const Source& source, std::uint32_t chunk, const store::Segment& segment,
          std::byte* record)
-      : target_{state.chunk_layout(chunk), state.class_of(chunk), record, segment.offset, segment.count},
+      : target_{state.chunk_layout(chunk),     state.class_of(chunk), record, segment.offset, segment.count,
+                segment.offset + segment.count},
         range_{segment.first, segment.count},
         reader_(*source.reader),
         values_(reader_),
@@ -150,13 +151,17 @@ Result<Source> match(const Registry& registry, store::StoreReader& reader, const
     }
     source.parameters.back() = found;
     const Policy policy = registry.groups()[tensor.group].options.policy;
+    const bool frozen = policy == Policy::kFrozen, was_frozen = stored.policy == Policy::kFrozen;
     if (stored.policy != policy)
-      source.differences.push_back(fmt::format("'{}' has policy {}, in the store {}", tensor.name,
-                                               policy_name(policy), policy_name(stored.policy)));
+      source.differences.push_back(fmt::format("'{}' has policy {}, in the store {}{}", tensor.name,
+                                               policy_name(policy), policy_name(stored.policy),
+                                               frozen       ? ": its moments and step count are not kept"
+                                               : was_frozen ? ": its moments and step count start anew"
+                                                            : ""));
     const Optimizer& optimizer = registry.groups()[tensor.group].options.optimizer;
     const OptimizerKind& kind = optimizer_kinds()[stored.optimizer];
-    source.keeps_moments.back() = share_moments(optimizer, kind.defaults);
-    const bool stepped = policy != Policy::kFrozen && stored.policy != Policy::kFrozen;
+    const bool stepped = !frozen && !was_frozen;
+    source.keeps_moments.back() = stepped && share_moments(optimizer, kind.defaults);
     if (stepped && optimizer.index() != stored.optimizer)
       source.differences.push_back(fmt::format(
           "'{}' has optimizer {}, in the store {}: {}", tensor.name, kind_of(optimizer).name, kind.name,

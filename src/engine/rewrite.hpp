@@ -19,7 +19,7 @@ struct Source {
   std::vector<std::optional<std::uint32_t>> parameters;
   /// By tensor: whether moments and step count go on as the store has them. Not where the rule is another one, whose
   /// moments are not the same means: an AdamW that began with the sums of an Adagrad, or late counts beside no moments,
-  /// would make steps of any size. Adam and AdamW share theirs.
+  /// would make steps of any size. Adam and AdamW share theirs. Nor where either is frozen, which has no moments.
   std::vector<bool> keeps_moments;
   std::vector<std::string> differences;  ///< in words, what store and trainer do not share
 };

@@ -50,8 +50,12 @@ std::uint64_t values_before(View view, std::uint64_t element) {
 /// A region of Core's, in its chunk's record.
 template <class Region>
 RecordElements elements_of(const State& state, const Region& region, std::byte* record) {
-  return {state.chunk_layout(region.chunk), state.class_of(region.chunk), record, region.offset,
-          region.count};
+  return {state.chunk_layout(region.chunk),
+          state.class_of(region.chunk),
+          record,
+          region.offset,
+          region.count,
+          region.parameter_end};
 }
 
 }  // namespace
@@ -67,6 +71,7 @@ std::vector<Core::Region> Core::regions_of(std::uint32_t tensor, Range range) co
       regions.push_back({.chunk = piece.chunk,
                          .offset = segment.offset + static_cast<std::uint32_t>(begin - segment.first),
                          .count = static_cast<std::uint32_t>(end - begin),
+                         .parameter_end = segment.offset + segment.count,
                          .position = begin - range.first});
   }
   return regions;
@@ -299,7 +304,8 @@ Status Core::write_regions(std::uint32_t tensor, const std::vector<Region>& regi
       for (std::size_t plane = 0; plane < of_class.planes.size(); ++plane)
         next.checksums[plane] = store::plane_checksum(record + layout.record.plane_offsets[plane],
                                                       layout.elements, of_class.planes[plane]);
-      next.overflowed = engine::count_overflowed({layout, of_class, record, 0, layout.elements});
+      next.overflowed =
+          engine::count_overflowed({layout, of_class, record, 0, layout.elements, layout.elements});
       SLUICE_ASSIGN_OR_RETURN(next.slot, find_target(region.chunk));
       const bool in_place = next.slot == chunk.current;
       overwriting = overwriting || in_place;
@@ -325,8 +331,8 @@ Status Core::write_regions(std::uint32_t tensor, const std::vector<Region>& regi
         change(region, record);
         state_.chunks[region.chunk].changed = true;
         const store::ChunkLayout& layout = state_.chunk_layout(region.chunk);
-        state_.chunks[region.chunk].overflowed =
-            engine::count_overflowed({layout, state_.class_of(region.chunk), record, 0, layout.elements});
+        state_.chunks[region.chunk].overflowed = engine::count_overflowed(
+            {layout, state_.class_of(region.chunk), record, 0, layout.elements, layout.elements});
       }
   const Status settled = loop().call([&](Ticket& ticket) {
     for (const Written& next : written) {

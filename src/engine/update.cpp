@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/record_values.hpp"
 #include "store/checksum.hpp"
 
 namespace sluice::engine {
@@ -51,7 +52,13 @@ class UpdateTask final : public ComputeTask {
       const std::optional<Factors>& factors = (*job_.factors)[segment->parameter];
       const std::size_t begin = std::max<std::size_t>(position, segment->offset);
       const std::size_t end = std::min<std::size_t>(last, std::size_t{segment->offset} + segment->count);
-      if (!factors || begin >= end) continue;
+      if (begin >= end) continue;
+      if (!factors) {  // its masters still overflow, or do not
+        overflowed_[tile] +=
+            count_overflowed({chunk_, class_, job_.record, static_cast<std::uint32_t>(begin),
+                              static_cast<std::uint32_t>(end - begin), static_cast<std::uint32_t>(end)});
+        continue;
+      }
       keep_until(begin);
       kernels::Hashing hashing;
       if (hashed) hashing = {&read, &written};

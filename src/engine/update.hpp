@@ -35,7 +35,7 @@ enum class Checksums : std::uint8_t {
 struct UpdateResult {
   bool verified = true;                               ///< every plane hashed to what the chunk says
   std::array<std::uint64_t, kMaxPlanes> checksums{};  ///< of the new planes
-  std::uint64_t overflowed = 0;
+  std::uint64_t overflowed = 0;  ///< of all elements of the record as it is then, updated or not
 };
 
 struct UpdateJob {

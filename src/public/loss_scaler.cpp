@@ -23,7 +23,7 @@ Status LossScaler::restore(const State& state) {
 Status LossScaler::update(Outcome outcome) {
   if (outcome == Outcome::kGood) {
     bad_steps_at_floor_ = 0;
-    if (++good_steps_ == options_.growth_interval) {
+    if (++good_steps_ >= options_.growth_interval) {
       good_steps_ = 0;
       if (std::isfinite(scale_ * options_.growth)) scale_ *= options_.growth;
     }

@@ -113,6 +113,10 @@ RecordSize size_of(const CommitRecord& record) {
                   .groups = record.groups.size(),
                   .user_bytes = record.user_bytes.size()};
   for (const GroupSettings& group : record.groups) size.group_name_bytes += group.name.size();
+  if (record.version == 1) {
+    size.planes = kPlanesInVersion1;
+    return size;
+  }
   for (const CommittedChunk& chunk : record.chunks)
     while (size.planes < kMaxPlanes && std::ranges::any_of(std::span(chunk.checksums).subspan(size.planes),
                                                            [](std::uint64_t sum) { return sum != 0; }))
@@ -141,7 +145,7 @@ std::uint64_t encode(const CommitRecord& record, std::span<std::byte> target) {
   const std::uint64_t total_bytes = commit_record_bytes(size);
   ByteWriter writer(target);
   writer.put(kMagic);
-  writer.put(kCommitRecordVersion);
+  writer.put(record.version);
   writer.put(static_cast<std::uint32_t>(size.planes));
   writer.put(total_bytes);
   writer.put(record.volume_id);
@@ -192,6 +196,7 @@ Result<CommitRecord> decode_commit(std::span<const std::byte> bytes) {
   }
   reader.take(8);  // its bytes
   CommitRecord record;
+  record.version = version;
   Counts counts{.planes = planes};
   std::ranges::copy(reader.take(record.volume_id.size()), record.volume_id.begin());
   record.store_id = reader.get<std::uint64_t>();

@@ -33,6 +33,8 @@ struct CommittedChunk {
 
 /// One durable version of a rank's state. FORMAT.md has the byte map.
 struct CommitRecord {
+  /// Of its bytes. One that was read stays of its version, so that writing it again where it lies changes no byte.
+  std::uint32_t version = kCommitRecordVersion;
   VolumeId volume_id = {};
   std::uint64_t store_id = 0;
   std::uint32_t rank = 0;
@@ -56,7 +58,7 @@ struct RecordSize {
   std::uint64_t user_bytes = 0;
 };
 
-/// Of the record as it is: checksums that are 0 for every chunk from one plane on are not counted.
+/// Of the record as it is: checksums that are 0 for every chunk from one plane on are not counted, but by version 1.
 /// Cost: one pass over its chunks.
 RecordSize size_of(const CommitRecord& record);
 
@@ -64,8 +66,9 @@ RecordSize size_of(const CommitRecord& record);
 /// overflows.
 std::uint64_t commit_record_bytes(const RecordSize& size);
 
-/// Writes the record from the front of `target`. Returns its bytes.
-/// Requires: target holds commit_record_bytes() of it; its number is not 0, rank < world, no group's name is
+/// Writes the record from the front of `target`, in its version: what decode_commit() read comes out to the byte.
+/// Returns its bytes.
+/// Requires: version is 1 or 2, and no chunk of version 1 has checksums beyond its fourth; target holds commit_record_bytes() of it; its number is not 0, rank < world, no group's name is
 /// longer than kNameBytesMax.
 /// Cost: three passes over it, one to measure and one to hash.
 std::uint64_t encode(const CommitRecord& record, std::span<std::byte> target);

@@ -27,6 +27,11 @@ Result<Optimizer> optimizer_from(std::uint32_t alternative, const OptimizerNumbe
   for (std::size_t at = 0; at < numbers.size(); ++at) {
     if (at < kind.numbers.size()) {
       kind.numbers[at].set(optimizer, numbers[at]);
+      const double kept = kind.numbers[at].get(optimizer);
+      if (std::bit_cast<std::uint64_t>(kept) != std::bit_cast<std::uint64_t>(numbers[at]))
+        return Status(Code::kDataLoss,
+                      fmt::format("{} of optimizer {} is {}, accepted: {}", kind.numbers[at].name, kind.name,
+                                  numbers[at], kind.numbers[at].accepted));
     } else if (std::bit_cast<std::uint64_t>(numbers[at]) != 0) {
       return Status(Code::kDataLoss, fmt::format("number {} of optimizer {} is {}, it has {}", at, kind.name,
                                                  numbers[at], kind.numbers.size()));

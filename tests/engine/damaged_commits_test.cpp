@@ -1,6 +1,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <span>
+#include <utility>
+
 #include "engine/committing_engine.hpp"
 #include "store/drives.hpp"
 #include "store/existing.hpp"
@@ -40,9 +43,13 @@ class DamagedTest : public CommitTest {
     return found.ok() ? std::move(found).value() : std::vector<store::ExistingRank>();
   }
   static void write_to(const std::string& path, std::uint64_t offset, std::byte byte) {
+    write_to(path, offset, std::span<const std::byte>(&byte, 1));
+  }
+  static void write_to(const std::string& path, std::uint64_t offset, std::span<const std::byte> bytes) {
     const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
     ASSERT_GE(fd, 0) << path;
-    EXPECT_EQ(::pwrite(fd, &byte, 1, static_cast<off_t>(offset)), 1);
+    EXPECT_EQ(::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset)),
+              static_cast<ssize_t>(bytes.size()));
     EXPECT_EQ(::fsync(fd), 0);
     ::close(fd);
   }
@@ -65,17 +72,18 @@ class DamagedTest : public CommitTest {
       }
     FAIL() << "no commit " << number;
   }
+  /// Where the newest commit's record lies on a drive.
+  std::pair<std::string, std::uint64_t> newest_record(std::uint32_t drive) const {
+    const std::vector<store::ExistingRank> ranks = stored();
+    const store::HeldCommit& held = ranks.at(0).commits.back();
+    const store::Superblock& superblock = *ranks[0].superblock;
+    return {ranks[0].drives[drive].data->path(),
+            superblock.places_offset + held.places[drive].value() * superblock.place_bytes};
+  }
   /// Makes the newest commit's record on one drive a torn one.
   void tear_record(std::uint32_t drive) {
-    const std::vector<store::ExistingRank> ranks = stored();
-    ASSERT_EQ(ranks.size(), 1U);
-    const store::HeldCommit& held = ranks[0].commits.back();
-    ASSERT_TRUE(held.places[drive].has_value()) << "drive " << drive << " has no whole copy";
-    const store::Superblock& superblock = *ranks[0].superblock;
-    const std::uint64_t offset =
-        superblock.places_offset + *held.places[drive] * superblock.place_bytes + 100;
-    const std::string path = ranks[0].drives[drive].data->path();
-    write_to(path, offset, byte_at(path, offset) ^ std::byte{1});
+    const auto [path, offset] = newest_record(drive);
+    write_to(path, offset + 100, byte_at(path, offset + 100) ^ std::byte{1});
   }
   Status try_to_step() {
     Pass pass = begin();
@@ -102,6 +110,31 @@ class DamagedTest : public CommitTest {
   static constexpr const char* kFirstHasIt = "commit 1 has a good copy (recover_commit = 1)";
   static constexpr const char* kNoneHasIt = "no kept commit has a good copy";
 };
+
+// The one copy there is: were other bytes written in its place, a torn write would lose the store.
+TEST_F(DamagedTest, ARecordOfTheFirstVersionIsRestoredToTheByteAndFollowedByOnesOfThisVersion) {
+  open_where(Lives::kOnTheDrive);
+  step_by(0.5f);
+  commit("first");
+  const auto expected = state(it);
+  ASSERT_THAT(engine->close(), IsOk());
+  store::CommitRecord record = stored().at(0).commits.back().record;
+  ASSERT_EQ(record.version, store::kCommitRecordVersion);
+  record.version = 1;
+  std::vector<std::byte> bytes(store::commit_record_bytes(store::size_of(record)));
+  store::encode(record, bytes);
+  const auto [path, offset] = newest_record(0);
+  write_to(path, offset, bytes);
+  open();
+  EXPECT_EQ(state(it), expected);
+  EXPECT_EQ(report.recovered->user_bytes, CommitTest::bytes("first"));
+  std::vector<std::byte> restored;
+  for (std::size_t i = 0; i < bytes.size(); ++i) restored.push_back(byte_at(path, offset + i));
+  EXPECT_EQ(restored, bytes);
+  step_by(0.25f);
+  commit("second");
+  EXPECT_EQ(stored().at(0).commits.back().record.version, store::kCommitRecordVersion);
+}
 
 TEST_F(DamagedTest, WeightsOnTheDriveAreToldByEveryCallWithTheCommitThatHasThem) {
   open_where(Lives::kOnTheDrive);

@@ -71,6 +71,14 @@ TEST(LossScaler, GoesOnFromItsStateAsIfNothingHadHappened) {
   EXPECT_EQ(other.scale(), 65536);
 }
 
+TEST(LossScaler, GrowsAtOnceAfterAStateWithMoreGoodStepsThanItsInterval) {
+  LossScaler scaler({.growth_interval = 5});
+  ASSERT_TRUE(scaler.restore({.scale = 65536, .good_steps = 1999}).ok());
+  ASSERT_TRUE(scaler.update(Outcome::kGood).ok());
+  EXPECT_EQ(scaler.scale(), 131072);
+  EXPECT_EQ(scaler.state().good_steps, 0u);
+}
+
 TEST(LossScaler, RefusesScalesThatItCannotHaveComeToAndStaysAsItIs) {
   LossScaler scaler;
   for (const double bad :

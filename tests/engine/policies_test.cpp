@@ -193,6 +193,32 @@ TEST_P(Policies, CountFiniteMastersWhoseWeightIsInfinite) {
   EXPECT_THAT(read(big, View::kMaster), Each(huge));
 }
 
+TEST_P(Policies, CountOverflowedWeightsOnInParametersWithoutAGradient) {
+  const bool fp16 = GetParam().policy == Policy::kFp16Master;
+  const float huge = fp16 ? 70'000 : 3.4e38F;
+  const std::uint64_t counted = GetParam().policy == Policy::kFp32 ? 0 : 300;
+  wherever_state_lives([&] {
+    // Side by side in one chunk, the overflowed one before, between and behind those that are stepped.
+    for (const Parameter& it : parameters) {
+      if (it.elements < 255) continue;
+      SCOPED_TRACE(it.name);
+      const std::uint64_t expected = std::min(counted, it.elements);
+      const Values values(std::min<std::uint64_t>(300, it.elements), huge);
+      const Range range{0, values.size()};
+      ASSERT_THAT(engine->write(it.id, View::kMaster, range, values.data(), DType::kF32), IsOk());
+      ASSERT_EQ(engine->stats().weights_overflowed, expected);
+      Pass pass = begin();
+      for (const Parameter& other : parameters)
+        if (&other != &it) give(pass, other.id, gradient_of(other, 0));
+      step(pass);
+      EXPECT_EQ(engine->stats().weights_overflowed, expected);
+      ASSERT_THAT(engine->write(it.id, View::kMaster, range, Values(values.size()).data(), DType::kF32),
+                  IsOk());
+      EXPECT_EQ(engine->stats().weights_overflowed, 0U);
+    }
+  });
+}
+
 TEST_P(Policies, TakeEveryDType) {
   open(GetParam());
   const Values values{1.5F, -2, 0.09375F}, squares{1.5F, 2, 0.09375F};
@@ -236,6 +262,22 @@ TEST_F(EightBits, RefuseMomentsThatTheyHaveNoCodeFor) {
   EXPECT_THAT(write(View::kMoment1, -1e-3F), IsOk());
   EXPECT_THAT(write(View::kMoment2, -0.0F), IsOk());
   EXPECT_THAT(write(View::kMaster, kInfinity), IsOk());
+}
+
+TEST_F(EightBits, TakeFiniteMomentsWhereAGranuleThatEndsInAGapWasNaN) {
+  open({Policy::kMoments8, AdamW{}});
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const Parameter& it : parameters) {
+    SCOPED_TRACE(it.name);
+    if (it.elements == 0) continue;
+    for (const View view : {View::kMoment1, View::kMoment2}) {
+      ASSERT_THAT(engine->write(it.id, view, {it.elements - 1, 1}, &nan, DType::kF32), IsOk());
+      EXPECT_TRUE(std::isnan(read(it.id, view).back()));
+      const Values values = some_values(it.elements, 7, view);
+      ASSERT_THAT(engine->write(it.id, view, {0, it.elements}, values.data(), DType::kF32), IsOk());
+      EXPECT_EQ(read(it.id, view), kept_as(case_, view, values));
+    }
+  }
 }
 
 TEST_F(EightBits, ShowTheirCodesAndScales) {

@@ -85,6 +85,22 @@ TEST_F(RewriteTest, ToFrozenTakesTheWeightsAndFromFrozenTheMasters) {
   EXPECT_EQ(read(id("e"), View::kMoment1), Values(77, 0));
 }
 
+TEST_F(RewriteTest, ToFrozenAndBackStartsMomentsAndCountAnew) {
+  make_committed();
+  const auto told = [](const char* what) { return Contains(AllOf(HasSubstr("'a'"), HasSubstr(what))); };
+  model[0].policy = Policy::kFrozen;
+  open();
+  EXPECT_THAT(report.recovered->differences, told("its moments and step count are not kept"));
+  commit();
+  ASSERT_THAT(engine->close(), IsOk());
+  model[0].policy = Policy::kBf16Split;
+  open();
+  EXPECT_THAT(report.recovered->differences, told("its moments and step count start anew"));
+  EXPECT_EQ(read(id("a"), View::kMoment1), Values(40'000, 0));
+  EXPECT_EQ(count(id("a")), 0U);
+  EXPECT_EQ(count(id("b")), 2U);
+}
+
 TEST_F(RewriteTest, ToAnotherOrderKeepsEveryBit) {
   const State expected = make_committed();
   std::ranges::reverse(model);

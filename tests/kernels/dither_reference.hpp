@@ -24,9 +24,11 @@ inline std::uint32_t dither_bits(std::uint64_t key, std::uint64_t index) {
   return x ^ (x >> 14);
 }
 
-/// `value` rounded to bf16 by 16 random bits.
+/// `value` rounded to bf16 by 16 random bits; towards 0 from the largest finite bf16 on.
 inline std::uint16_t dithered(float value, std::uint32_t random) {
-  return static_cast<std::uint16_t>((std::bit_cast<std::uint32_t>(value) + random) >> 16);
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const bool has_next = (bits & 0x7FFFFFFF) < 0x7F7F0000;
+  return static_cast<std::uint16_t>((bits + (has_next ? random : 0)) >> 16);
 }
 
 }  // namespace sluice::kernels

@@ -105,5 +105,12 @@ TEST_P(Dithering, NeverMakesInfOfWhatBf16Holds) {
   }
 }
 
+TEST_P(Dithering, NeverMakesInfOfAFiniteMoment) {
+  for (const std::uint32_t bits : {0x7F7F0001u, 0x7F7F8000u, 0x7F7FFFFFu, 0xFF7F8000u, 0xFF7FFFFFu}) {
+    const auto value = std::bit_cast<float>(bits);
+    for (const std::uint16_t half : round_many(value, 500, {.key = 3}).moment1) EXPECT_EQ(half, bits >> 16);
+  }
+}
+
 }  // namespace
 }  // namespace sluice::kernels

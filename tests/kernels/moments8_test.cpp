@@ -1,4 +1,5 @@
 // 8-bit moments against the code's definition in double.
+#include <algorithm>
 #include <cfloat>
 #include <cmath>
 #include <random>
@@ -154,9 +155,10 @@ TEST_P(Moments8, DenormalsAndWhatWouldDecodeToOneAreZero) {
   }
 }
 
-TEST_P(Moments8, AGranuleWithInfOrNaNDecodesToNaNAndItsNeighboursDoNot) {
+TEST_P(Moments8, AGranuleWithNaNOrASignedInfDecodesToNaNAndItsNeighboursDoNot) {
   for (const Moment8 kind : kKinds) {
     for (const float bad : {INFINITY, std::bit_cast<float>(0x7F812345u)}) {
+      if (kind == Moment8::kUnsigned && bad == INFINITY) continue;
       std::vector<float> values(3 * kGranuleElements, 0.5f);
       values[kGranuleElements + 77] = bad;
       const Encoded encoded = encode(values, kind);
@@ -169,6 +171,25 @@ TEST_P(Moments8, AGranuleWithInfOrNaNDecodesToNaNAndItsNeighboursDoNot) {
       EXPECT_EQ(encode(decoded, kind).codes, encoded.codes);
     }
   }
+}
+
+TEST_P(Moments8, AnUnsignedInfIsTheLargestFloatAndNoNaNOfItsGranule) {
+  std::vector<float> values(3 * kGranuleElements, 0.5f);
+  values[kGranuleElements + 77] = INFINITY;
+  values[kGranuleElements + 78] = FLT_MAX;
+  values[kGranuleElements + 79] = FLT_MAX / 3;
+  std::vector<float> finite = values;
+  finite[kGranuleElements + 77] = FLT_MAX;
+  const Encoded encoded = encode(values, Moment8::kUnsigned);
+  EXPECT_EQ(encoded.codes, encode(finite, Moment8::kUnsigned).codes);
+  EXPECT_EQ(encoded.scales, (std::vector<float>{0.5f, FLT_MAX, 0.5f}));
+  const std::vector<float> decoded = decode(encoded, Moment8::kUnsigned);
+  EXPECT_EQ(decoded[kGranuleElements + 77], FLT_MAX);
+  EXPECT_EQ(decoded[kGranuleElements + 78], FLT_MAX);
+  EXPECT_NEAR(decoded[kGranuleElements + 79], FLT_MAX / 3, FLT_MAX / 3 * 0.036f);
+  EXPECT_TRUE(std::ranges::all_of(decoded, [](float x) { return x > 0 && x <= FLT_MAX; }));
+  values[kGranuleElements + 80] = NAN;
+  EXPECT_EQ(bits_of(encode(values, Moment8::kUnsigned).scales)[1], 0x7FC00000u);
 }
 
 TEST_P(Moments8, TouchesNothingBeyondAnyLength) {

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -170,13 +171,44 @@ TEST(CommitRecord, OfTheFirstVersionIsReadAsItWasWritten) {
   ASSERT_EQ(number_at(bytes, 8, 4), 1u);
   const auto decoded = decode_commit(bytes);
   ASSERT_TRUE(decoded.ok()) << decoded.status().to_string();
-  EXPECT_EQ(encoded(*decoded), encoded(sample()));
+  EXPECT_EQ(decoded->version, 1u);
+  EXPECT_EQ(commit_record_bytes(size_of(*decoded)), bytes.size());
+  EXPECT_EQ(encoded(*decoded), bytes);
+  CommitRecord renewed = *decoded;
+  renewed.version = kCommitRecordVersion;
+  EXPECT_EQ(encoded(renewed), encoded(sample()));
   for (const std::uint64_t planes : {0, 3, 5, 6}) {
     put(bytes, 12, 4, planes);
     seal(bytes);
     EXPECT_EQ(decode_commit(bytes).status().code(), Code::kDataLoss) << planes;
     EXPECT_THAT(decode_commit(bytes).status().message(),
                 HasSubstr("version 1 with " + std::to_string(planes) + " checksums a chunk"));
+  }
+}
+
+TEST(CommitRecord, OfTheFirstVersionKeepsItsFourChecksumsWhereFewerAreUsed) {
+  CommitRecord record = sample();
+  record.version = 1;
+  for (CommittedChunk& chunk : record.chunks) chunk.checksums = {7};
+  const Bytes bytes = encoded(record);
+  EXPECT_EQ(number_at(bytes, 12, 4), 4u);
+  const auto decoded = decode_commit(bytes);
+  ASSERT_TRUE(decoded.ok()) << decoded.status().to_string();
+  EXPECT_EQ(encoded(*decoded), bytes);
+}
+
+TEST(CommitRecord, WithANumberThatItsOptimizerCannotHoldIsRefused) {
+  CommitRecord record = sample();
+  record.groups[0].optimizer = Sgd{.momentum = 0.5, .nesterov = true};
+  constexpr std::size_t kNesterov = kGroups + 8 + 4 * 8;
+  for (const double strange : {0.5, -0.0, 2.0, std::nan("")}) {
+    Bytes bytes = encoded(record);
+    ASSERT_EQ(number_at(bytes, kNesterov, 8), std::bit_cast<std::uint64_t>(1.0));
+    put(bytes, kNesterov, 8, std::bit_cast<std::uint64_t>(strange));
+    seal(bytes);
+    const Status status = decode_commit(bytes).status();
+    EXPECT_EQ(status.code(), Code::kDataLoss) << strange;
+    EXPECT_THAT(status.message(), HasSubstr("nesterov of optimizer sgd")) << strange;
   }
 }
 

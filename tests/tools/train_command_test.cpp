@@ -96,8 +96,14 @@ TEST_F(TrainCommand, BadValuesEndInParsing) {
   EXPECT_THROW((void)run({"--schedule", "step"}), CLI::ValidationError);
   EXPECT_THROW((void)run({"--min-lr", "1.5"}), CLI::ValidationError);
   EXPECT_THROW((void)run({"--overlap", "yes"}), CLI::ValidationError);
-  for (const char* const scale : {"0", "-1", "inf", "nan", "much"})
+  for (const char* const scale : {"0", "-1", "inf", "nan", "much", "3.5e38", "1e300", "1e-39"})
     EXPECT_THROW((void)run({"--loss-scale", scale}), CLI::ValidationError) << scale;
+  try {
+    (void)run({"--loss-scale", "3.5e38"});
+    FAIL() << "beyond fp32";
+  } catch (const CLI::ValidationError& refused) {
+    EXPECT_THAT(refused.what(), testing::HasSubstr("1.17549435e-38 to 3.40282346e+38"));
+  }
   EXPECT_THROW((void)run({"--resume"}), CLI::ParseError);
   EXPECT_THROW((void)run({"--dir", drive_.path(), "--resume"}), CLI::ParseError);
   EXPECT_THROW((void)run({"--dir", drive_.path(), "--keep-commits", "2"}), CLI::ParseError);

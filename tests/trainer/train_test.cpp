@@ -255,6 +255,8 @@ TEST_F(TrainTest, RefusesOptionsByNameBeforeAnyWork) {
     options = this->options();
     options.loss_scale = bad;
     EXPECT_THAT(trainer::train(options, kGoOn).status().message(), HasSubstr("loss-scale"));
+    options.loss_scale = 3.5e38;
+    EXPECT_THAT(trainer::train(options, kGoOn).status().message(), HasSubstr("loss-scale"));
     options = this->options();
     options.min_lr = bad - 1;
     EXPECT_THAT(trainer::train(options, kGoOn).status().message(), HasSubstr("min-lr"));

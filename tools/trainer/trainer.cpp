@@ -50,8 +50,8 @@ Status validate(const TrainOptions& options) {
   SLUICE_RETURN_IF_ERROR(sluice::validate(options.policy, options.optimizer));
   if (!(options.min_lr >= 0 && options.min_lr <= 1)) return refuse("min-lr", options.min_lr, "0..1");
   if (!(options.max_norm > 0)) return refuse("max-norm", options.max_norm, "above 0");
-  if (const double scale = options.loss_scale.value_or(1); !std::isfinite(scale) || scale <= 0)
-    return refuse("loss-scale", scale, "finite and above 0");
+  if (const double scale = options.loss_scale.value_or(1); !is_loss_scale(scale))
+    return refuse("loss-scale", scale, kLossScales);
   return validate_commits(options);
 }
 

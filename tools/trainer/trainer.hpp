@@ -1,10 +1,12 @@
 #pragma once
 
+#include <cfloat>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sluice/engine.hpp"
@@ -56,6 +58,10 @@ struct TrainOptions {
 
 /// With commits: their user bytes hold the loss of each step.
 inline constexpr std::uint64_t kCommittedStepsMax = 1 << 20;
+
+/// Whether gradients, which are fp32, can be multiplied by it.
+constexpr bool is_loss_scale(double scale) { return scale >= FLT_MIN && scale <= FLT_MAX; }
+inline constexpr std::string_view kLossScales = "1.17549435e-38 to 3.40282346e+38, what fp32 holds";
 
 /// Where training starts.
 struct StartReport {
