@@ -196,7 +196,7 @@ void Core::conclude_step(const StepFactors& factors) {
   running_->early->conclude();
   std::vector<std::uint32_t> counts(contributions_.size());
   std::ranges::transform(contributions_, counts.begin(), &Contributions::count);
-  contribution_counts_->learn(step_options_.micro_batches, std::move(counts));
+  contribution_counts_->learn(step_options_.micro_batches, counts);
   ++state_.counters.steps;
   ++state_.counters.steps_since_commit;
   ++state_.step;
