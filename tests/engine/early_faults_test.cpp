@@ -148,6 +148,36 @@ TEST_F(EarlyFaults, AStepThatFailsAfterThemLeavesEveryBit) {
   expect_no_slot_lost();
 }
 
+// Another thread's call: it comes while the first one waits for what is under way.
+TEST_F(EarlyFaults, ASecondCallThatEndsThePassIsRefusedWhileTheFirstWaits) {
+  for (const bool steps_first : {false, true})
+    for (const bool steps_second : {false, true})
+      for (int turns = 0; turns < 20; turns += 4) {
+        SCOPED_TRACE(fmt::format("SLUICE_TEST_SEED={} {} then {} after {} turns", house.world.seed(),
+                                 steps_first, steps_second, turns));
+        open();
+        Pass pass = begin();
+        backward(pass);
+        turn(turns);
+        Status first, second;
+        bool first_waits = true, met = false;
+        house.world.post([&] {
+          met = first_waits;
+          second = steps_second ? pass.step().status() : pass.abort();
+        });
+        first = steps_first ? pass.step().status() : pass.abort();
+        first_waits = false;
+        let_all_happen();
+        EXPECT_TRUE(met);
+        EXPECT_THAT(first, IsOk());
+        EXPECT_THAT(second, Fails(Code::kFailedPrecondition, HasSubstr("pass")));
+        EXPECT_EQ(engine->stats().steps, steps_first ? 1U : 0U);
+        train_early();
+        expect_no_slot_lost();
+        if (HasFailure()) return;
+      }
+}
+
 /// A store that keeps a commit, so that slots are scarce while one is in flight.
 class EarlyAboveCommits : public EarlyFaults {
  protected:
