@@ -63,7 +63,8 @@ class RecordUpdates {
   /// `finished` is called when its frame is free again.
   /// Requires: has_room(), no update of the chunk is under way.
   void start(const RecordUpdate& update, Finished finished);
-  /// Makes an update that is under way end as soon as it can with kAborted; a slot that it has is given back.
+  /// Makes an update that is under way end as soon as it can with kAborted; a slot that it has is given back. One that
+  /// waits for the commit in flight ends, and `finished` is called, before this returns.
   void give_up(std::uint32_t chunk);
   void give_up_all();
   /// An early update is decided to be right: it goes on as any other. Requires: it is under way.
