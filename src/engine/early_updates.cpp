@@ -82,8 +82,14 @@ void EarlyUpdates::renumbered(std::uint32_t group) {
       return stop();
 }
 
+bool EarlyUpdates::has_room() const {
+  if (!updates_.has_room()) return false;
+  // Where gradients share frames one is left for the next, which would else wait for the read of a record.
+  return state_.partition.spilled_gradients == 0 || updates_.gradients_in_use() + 1 < gradients_.frames();
+}
+
 void EarlyUpdates::advance() {
-  while (!stopped_ && !ready_.empty() && updates_.has_room() && gradients_.failure().ok()) {
+  while (!stopped_ && !ready_.empty() && has_room() && gradients_.failure().ok()) {
     const std::uint32_t chunk = ready_.front();
     ready_.pop_front();
     Early& early = chunks_[chunk];

@@ -78,6 +78,7 @@ class EarlyUpdates {
   };
 
   void complete(std::uint32_t tensor, std::uint32_t count);
+  bool has_room() const;
   void advance();
   void ended(std::uint32_t chunk, const Status& status, const std::optional<NextRecord>& written);
   bool guessed(std::uint32_t chunk, const StepFactors& factors) const;

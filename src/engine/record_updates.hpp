@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -60,6 +61,11 @@ class RecordUpdates {
 
   /// Whether a frame is free for one more.
   bool has_room() const { return frames_.free_frames() > 0; }
+  /// Updates under way that have, or wait for, a gradient.
+  std::size_t gradients_in_use() const {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(jobs_, [](const Job& job) { return job.active && !job.gradient_free; }));
+  }
   /// `finished` is called when its frame is free again.
   /// Requires: has_room(), no update of the chunk is under way.
   void start(const RecordUpdate& update, Finished finished);

@@ -55,6 +55,20 @@ TEST_F(EarlyUpdates, GiveTheBitsOfSerialSteps) {
           budget);
 }
 
+TEST_F(EarlyUpdates, LeaveAFrameForTheNextGradient) {
+  constexpr std::int64_t kReadNs = 1'000'000'000;
+  house.drive_options.delay_ns = [](const io::Request& request, std::int64_t) {
+    return request.op == io::Op::kRead ? kReadNs : std::int64_t{1000};
+  };
+  open(kLeast);
+  Pass pass = begin();
+  const std::int64_t begin_ns = house.world.now_ns();
+  backward(pass);
+  EXPECT_LT(house.world.now_ns() - begin_ns, kReadNs);
+  step(pass);
+  EXPECT_EQ(engine->stats().early_updates, 2U);  // of three frames
+}
+
 TEST_F(EarlyUpdates, WaitForTheLastMicroBatch) {
   open();
   Pass pass = begin({.micro_batches = 3});
