@@ -127,7 +127,9 @@ class SLUICE_API Pass {
   /// a kBf16Once group; kInvalidArgument for another dtype than fp32, bf16, fp16.
   Status add_gradient(ParameterId parameter, Gradient gradient, Stream stream = {});
 
-  /// The parameter gets no more contributions in this step.
+  /// The parameter gets no more contributions in this step: its record may be updated before step(), whatever
+  /// micro_batches says.
+  /// Errors: kFailedPrecondition outside a training pass and while a contribution of it is to go on (More::kYes).
   Status no_more_gradients(ParameterId parameter);
 
   /// The norm of all gradients so far over all ranks, unscaled (collective). Infinite when one is not finite.
@@ -146,6 +148,7 @@ class SLUICE_API Pass {
   /// Errors: kFailedPrecondition while a lease of it is open, and for a training pass.
   Status end();
   /// Drops the gradients, if any; leases stay valid until dropped.
+  /// Blocks: until what is under way for the pass has ended, which never is a commit.
   Status abort();
 
  private:

@@ -117,8 +117,10 @@ struct StepOptions {
   double loss_scale = 1;          ///< finite, > 0; gradients are divided by it
   double gradient_divisor = 1;    ///< finite, > 0; for a mean over micro-batches
   NonFinite non_finite = NonFinite::kSkipStep;
-  /// Contributions expected a name, at first: then as many as in the last finished step with this number. A record is
-  /// updated, on the guess that nothing is clipped or skipped, when they are in. 0: unknown, step() does it all.
+  /// Contributions expected a name, at first: then as many as finished steps with this number have shown, a parameter's
+  /// most; fewer are expected again after 16 such steps in a row that had fewer. Four numbers are remembered. A record
+  /// is updated before step(), on the guess that nothing is clipped or skipped, when they are in. 0: unknown, only what
+  /// no_more_gradients() closes is updated before step().
   std::uint32_t micro_batches = 1;
 };
 

@@ -25,11 +25,11 @@ struct Stats {
   // Work.
   std::uint64_t steps = 0;
   std::uint64_t skipped_steps = 0;
-  /// Records that were updated during backward, before step(), as if all gradients were finite and nothing clipped, and
-  /// whose update step() kept.
+  /// Records whose update was begun during backward, before step(), as if all gradients were finite and nothing clipped,
+  /// and kept by step().
   std::uint64_t early_updates = 0;
-  /// Records that step() updated although that had been begun before it: the guess was wrong, a gradient came after the
-  /// expected ones, or the drive failed.
+  /// Records whose update was begun during backward and made again by step(): the guess was wrong, a gradient came
+  /// after the expected ones, or the drive failed.
   std::uint64_t redone_updates = 0;
   /// Steps whose decision (skip, clipping, other numbers than begin_step's) made early updates worthless; none are made
   /// after one until 16 steps in a row would have been guessed right.

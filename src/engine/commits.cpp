@@ -311,6 +311,15 @@ void Commits::find_target(std::uint32_t chunk, InPlace in_place, SlotReady ready
   slot_waiters_.push_back({chunk, in_place, std::move(ready)});
 }
 
+void Commits::stop_waiting(std::uint32_t chunk) {
+  const auto waiter = std::ranges::find(slot_waiters_, chunk, &SlotWaiter::chunk);
+  if (waiter == slot_waiters_.end()) return;
+  const SlotReady ready = std::move(waiter->ready);
+  slot_waiters_.erase(waiter);
+  end_stall();
+  ready(Status(Code::kAborted, "the wait for a slot was given up"));
+}
+
 void Commits::trainer_waits() {
   if (!slot_waiters_.empty()) begin_stall();
 }

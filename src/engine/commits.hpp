@@ -65,6 +65,9 @@ class Commits {
   /// Errors: the commit's failure, if it leaves none free; kResourceExhausted, kNoSpace where there is no room
   /// for a new one.
   void find_target(std::uint32_t chunk, InPlace in_place, SlotReady ready, Waiter waiter = Waiter::kTrainer);
+  /// Ends the wait of find_target() for the chunk, if there is one: its `ready` is called with kAborted before this
+  /// returns.
+  void stop_waiting(std::uint32_t chunk);
   /// The trainer waits from here on for every slot that was asked for.
   void trainer_waits();
   /// Calls `then` when the chunk's record in memory may change: no commit has still to write it.

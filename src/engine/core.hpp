@@ -278,7 +278,8 @@ class Core : public std::enable_shared_from_this<Core> {
                                                     const Status& local);
   /// Brings the other ranks' shards of pinned tensors, when every rank has its own.
   Status gather_shards(const std::vector<std::uint32_t>& tensors, Status local);
-  Status drop_pass(std::uint64_t pass, Outcome outcome);
+  /// Ends a pass that is not over, then completes the ticket. On the loop.
+  void drop_pass(std::uint64_t pass, Outcome outcome, Ticket& ticket);
   /// Forgets what is left of a step, if one is under way: updates that were made early, gradients. On the loop.
   void drop_step(Done done);
 
@@ -370,6 +371,7 @@ class Core : public std::enable_shared_from_this<Core> {
   // The loop's.
   std::map<std::string, Phase, std::less<>> phases_;
   std::optional<ActivePass> training_, inner_;
+  bool ending_ = false;  // step() or abort() of the training pass is under way: no other one may begin
   StepOptions step_options_;
   std::optional<plan::ContributionCounts> contribution_counts_;  // from seal() on
   std::vector<Contributions> contributions_;                     // by tensor

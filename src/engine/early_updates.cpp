@@ -60,8 +60,13 @@ void EarlyUpdates::reopen(std::uint32_t tensor, std::function<void()> then) {
   const auto one_less = [left, then = std::move(then)] {
     if (--*left == 0) then();
   };
+  // All of them before one is given up: that may end it at once, and its frame goes to the next that is ready.
   for (const store::Piece& piece : state_.layout.pieces_of(tensor)) {
-    chunks_[piece.chunk].open = false;
+    Early& early = chunks_[piece.chunk];
+    early.open = false;
+    if (early.where == Where::kReady) early.where = Where::kNever;
+  }
+  for (const store::Piece& piece : state_.layout.pieces_of(tensor)) {
     throw_away(piece.chunk);
     if (!under_way(piece.chunk)) continue;
     ++*left;
@@ -77,8 +82,14 @@ void EarlyUpdates::renumbered(std::uint32_t group) {
       return stop();
 }
 
+bool EarlyUpdates::has_room() const {
+  if (!updates_.has_room()) return false;
+  // Where gradients share frames one is left for the next, which would else wait for the read of a record.
+  return state_.partition.spilled_gradients == 0 || updates_.gradients_in_use() + 1 < gradients_.frames();
+}
+
 void EarlyUpdates::advance() {
-  while (!stopped_ && !ready_.empty() && updates_.has_room() && gradients_.failure().ok()) {
+  while (!stopped_ && !ready_.empty() && has_room() && gradients_.failure().ok()) {
     const std::uint32_t chunk = ready_.front();
     ready_.pop_front();
     Early& early = chunks_[chunk];
@@ -140,6 +151,7 @@ bool EarlyUpdates::guessed(std::uint32_t chunk, const StepFactors& factors) cons
 }
 
 void EarlyUpdates::decided(const StepFactors& factors, double gradient_factor) {
+  stop();  // first: what is given up may end at once, and make room
   bool right = gradient_factor == gradient_factor_;
   for (std::size_t tensor = 0; tensor < factors.size(); ++tensor)
     if (factors[tensor] && factors_[tensor] && factors[tensor] != factors_[tensor]) right = false;
@@ -154,13 +166,13 @@ void EarlyUpdates::decided(const StepFactors& factors, double gradient_factor) {
 }
 
 void EarlyUpdates::skipped() {
+  stop();  // as in decided()
   std::uint64_t thrown_away = 0;
   for (const std::uint32_t chunk : candidates_) thrown_away += throw_away(chunk);
   judge(plan::Guess::kWrong, thrown_away);
 }
 
 void EarlyUpdates::judge(plan::Guess guess, std::uint64_t thrown_away) {
-  stop();
   speculation_.decided(guess, thrown_away);
   if (thrown_away > 0) ++state_.counters.wrong_guesses;
 }

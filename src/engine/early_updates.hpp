@@ -45,18 +45,20 @@ class EarlyUpdates {
   /// The step is decided to be skipped.
   void skipped();
   /// After decided(): whether the chunk's update has still to end; `ended` is called for each that has. One that is
-  /// right and fails is a failure of the step.
+  /// right and fails is a failure of the step; one that was given up is reported as ok, and take() then gives none.
   bool under_way(std::uint32_t chunk) const { return chunks_[chunk].where == Where::kUnderWay; }
   bool any_under_way() const { return under_way_ > 0; }
   using Ended = std::function<void(std::uint32_t chunk, const Status& status)>;
   void when_ended(Ended ended) { ended_ = std::move(ended); }
-  /// After decided(): the chunk's update, if it was made and is right. It is the caller's then.
+  /// After decided(): the chunk's update, if it was made and is right. It is the caller's then. Counts it as kept; one
+  /// that was begun and came to nothing as done again, which is the caller's to do.
   /// Requires: !under_way(chunk).
   std::optional<NextRecord> take(std::uint32_t chunk);
   /// The step has finished: what was taken and what was done again is counted.
   void conclude();
 
   /// Gives back all that was not taken; `done` is called when nothing is under way. Ends a step in any state.
+  /// Requires: no other drop() waits.
   void drop(Done done);
 
  private:
@@ -76,6 +78,7 @@ class EarlyUpdates {
   };
 
   void complete(std::uint32_t tensor, std::uint32_t count);
+  bool has_room() const;
   void advance();
   void ended(std::uint32_t chunk, const Status& status, const std::optional<NextRecord>& written);
   bool guessed(std::uint32_t chunk, const StepFactors& factors) const;

@@ -29,7 +29,7 @@ std::uint64_t hash_numbers(const StepOptions& options) {
 }  // namespace
 
 Status Core::check_step(std::uint64_t pass) const {
-  if (!training_ || training_->id != pass)
+  if (!training_ || training_->id != pass || ending_)
     return Status(Code::kFailedPrecondition, "step() of a pass that is not a training pass under way");
   if (inner_)
     return Status(Code::kFailedPrecondition, fmt::format("step() while pass {} is not over", inner_->id));
@@ -119,13 +119,25 @@ Result<StepResult> Core::step(std::uint64_t pass, std::optional<StepOptions> res
   if (!call.ok()) return call.status();
   const std::int64_t begin_ns = parts_.now_ns();
   StepOptions options;
+  bool ending = false;
   Status refused = restated ? check(*restated) : Status();
   if (refused.ok())
     refused = loop().call([&](Ticket& ticket) {
       options = restated ? *restated : step_options_;
-      loop().complete(ticket, check_step(pass));
+      Status checked = check_step(pass);
+      if (checked.ok()) ending = ending_ = true;
+      loop().complete(ticket, std::move(checked));
     });
-  SLUICE_RETURN_IF_ERROR(agree(*communicator_, std::move(refused)));
+  refused = agree(*communicator_, std::move(refused));
+  if (!refused.ok()) {
+    // Another rank's refusal: the pass goes on here too.
+    if (ending)
+      SLUICE_RETURN_IF_ERROR(loop().call([&](Ticket& ticket) {
+        ending_ = false;
+        loop().complete(ticket, {});
+      }));
+    return refused;
+  }
 
   // From here on the pass is over, whatever happens.
   Decision decision;
@@ -140,7 +152,8 @@ Result<StepResult> Core::step(std::uint64_t pass, std::optional<StepOptions> res
                            : update_state(decision);
   }
   const std::uint64_t step = state_.step;  // as long as this pass is on no other one changes it
-  const Status dropped = drop_pass(pass, status.ok() ? Outcome::kFinished : Outcome::kAborted);
+  const Outcome outcome = status.ok() ? Outcome::kFinished : Outcome::kAborted;
+  const Status dropped = loop().call([&](Ticket& ticket) { drop_pass(pass, outcome, ticket); });
   SLUICE_RETURN_IF_ERROR(status);
   SLUICE_RETURN_IF_ERROR(dropped);
   if (decision.skip) ++state_.counters.skipped_steps;
@@ -196,7 +209,7 @@ void Core::conclude_step(const StepFactors& factors) {
   running_->early->conclude();
   std::vector<std::uint32_t> counts(contributions_.size());
   std::ranges::transform(contributions_, counts.begin(), &Contributions::count);
-  contribution_counts_->learn(step_options_.micro_batches, std::move(counts));
+  contribution_counts_->learn(step_options_.micro_batches, counts);
   ++state_.counters.steps;
   ++state_.counters.steps_since_commit;
   ++state_.step;

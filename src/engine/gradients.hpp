@@ -55,6 +55,7 @@ class Gradients {
 
   bool present(std::uint32_t chunk) const { return planes_[chunk].where != Where::kNone; }
   bool in_frame(std::uint32_t chunk) const { return planes_[chunk].where == Where::kHeld; }
+  std::uint32_t frames() const { return frames_.frames(); }
   bool spilled(std::uint32_t chunk) const { return planes_[chunk].where == Where::kSpilled; }
   /// For measurements: as if the plane were on the drive, to be read and not verified.
   /// Requires: !present(chunk).

@@ -77,7 +77,8 @@ Result<std::uint64_t> Core::begin_pass(std::string_view phase) {
 
 void Core::finish_pass(std::uint64_t id, Outcome outcome) {
   std::optional<ActivePass>& place = training_ && training_->id == id ? training_ : inner_;
-  if (!place) return;
+  if (!place || place->id != id) return;
+  if (&place == &training_) ending_ = false;
   // The parts let go of the traces before these are replaced.
   running_->weights->follow(nullptr);
   running_->gradients->follow(nullptr);
@@ -233,22 +234,25 @@ Status Core::end(std::uint64_t pass) {
 Status Core::abort(std::uint64_t pass, Hears hears) {
   const Call call(*this, Need::kSealed, hears);
   if (!call.ok()) return call.status();
-  return drop_pass(pass, Outcome::kAborted);
-}
-
-Status Core::drop_pass(std::uint64_t pass, Outcome outcome) {
   return loop().call([&](Ticket& ticket) {
     const ActivePass* active = find_pass(pass);
-    if (active == nullptr) return loop().complete(ticket, no_such_pass());
-    if (!training_ || active != &*training_) {
-      finish_pass(pass, outcome);
-      return loop().complete(ticket, {});
-    }
-    // No pass begins before nothing of this one is under way.
-    drop_step([this, &ticket, pass, outcome](Status) {
-      finish_pass(pass, outcome);
-      loop().complete(ticket, {});
-    });
+    // Another thread's step() or abort() may have to wait yet: the pass is over all the same.
+    const bool over = active == nullptr || (ending_ && training_ && active == &*training_);
+    if (over) return loop().complete(ticket, no_such_pass());
+    drop_pass(pass, Outcome::kAborted, ticket);
+  });
+}
+
+void Core::drop_pass(std::uint64_t pass, Outcome outcome, Ticket& ticket) {
+  if (!training_ || training_->id != pass) {
+    finish_pass(pass, outcome);
+    return loop().complete(ticket, {});
+  }
+  ending_ = true;
+  // No pass begins before nothing of this one is under way.
+  drop_step([this, &ticket, pass, outcome](Status) {
+    finish_pass(pass, outcome);
+    loop().complete(ticket, {});
   });
 }
 

@@ -126,12 +126,21 @@ void RecordUpdates::end(Job& job) {
 }
 
 void RecordUpdates::give_up(std::uint32_t chunk) {
-  if (Job* job = find(chunk)) job->given_up = true;
+  Job* job = find(chunk);
+  if (job == nullptr) return;
+  job->given_up = true;
+  commits_.stop_waiting(chunk);
 }
 
 void RecordUpdates::give_up_all() {
-  for (Job& job : jobs_)
-    if (job.active) job.given_up = true;
+  std::vector<std::uint32_t> chunks;
+  for (Job& job : jobs_) {
+    if (!job.active) continue;
+    job.given_up = true;
+    chunks.push_back(job.update.chunk);
+  }
+  // After the flags: whoever is told that one has ended may look at the others, or begin new ones.
+  for (const std::uint32_t chunk : chunks) commits_.stop_waiting(chunk);
 }
 
 void RecordUpdates::adopt(std::uint32_t chunk) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -60,10 +61,16 @@ class RecordUpdates {
 
   /// Whether a frame is free for one more.
   bool has_room() const { return frames_.free_frames() > 0; }
+  /// Updates under way that have, or wait for, a gradient.
+  std::size_t gradients_in_use() const {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(jobs_, [](const Job& job) { return job.active && !job.gradient_free; }));
+  }
   /// `finished` is called when its frame is free again.
   /// Requires: has_room(), no update of the chunk is under way.
   void start(const RecordUpdate& update, Finished finished);
-  /// Makes an update that is under way end as soon as it can with kAborted; a slot that it has is given back.
+  /// Makes an update that is under way end as soon as it can with kAborted; a slot that it has is given back. One that
+  /// waits for the commit in flight ends, and `finished` is called, before this returns.
   void give_up(std::uint32_t chunk);
   void give_up_all();
   /// An early update is decided to be right: it goes on as any other. Requires: it is under way.

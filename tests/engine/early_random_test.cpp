@@ -149,6 +149,11 @@ class EarlyLife {
     return made;
   }
 
+  static bool is_last(const std::vector<Call>& made, std::size_t call) {
+    return std::none_of(made.begin() + static_cast<std::ptrdiff_t>(call) + 1, made.end(),
+                        [&](const Call& later) { return later.tensor == made[call].tensor; });
+  }
+
   bool contribute(Pass& pass, const Call& call, bool bad) {
     PlainTensor& of = model_.tensors[call.tensor];
     std::vector<float> values(of.elements);
@@ -228,6 +233,10 @@ class EarlyLife {
         if (!contribute(pass, made[i], bad && last)) return false;
         if (surprise == Surprise::kOtherNumbers && chance(0.1)) renumber();
         if (chance(0.05)) evaluate();
+        const bool may_close = micro + 1 == micro_batches && surprise != Surprise::kMoreGradients;
+        if (may_close && is_last(made, i) && chance(0.2)) {
+          EXPECT_TRUE(pass.no_more_gradients(names_[made[i].tensor].back()).ok());
+        }
       }
     }
     for (std::uint64_t left = surprise == Surprise::kMoreGradients ? 1 + below(3) : 0; left > 0; --left) {

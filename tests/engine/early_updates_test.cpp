@@ -55,6 +55,20 @@ TEST_F(EarlyUpdates, GiveTheBitsOfSerialSteps) {
           budget);
 }
 
+TEST_F(EarlyUpdates, LeaveAFrameForTheNextGradient) {
+  constexpr std::int64_t kReadNs = 1'000'000'000;
+  house.drive_options.delay_ns = [](const io::Request& request, std::int64_t) {
+    return request.op == io::Op::kRead ? kReadNs : std::int64_t{1000};
+  };
+  open(kLeast);
+  Pass pass = begin();
+  const std::int64_t begin_ns = house.world.now_ns();
+  backward(pass);
+  EXPECT_LT(house.world.now_ns() - begin_ns, kReadNs);
+  step(pass);
+  EXPECT_EQ(engine->stats().early_updates, 2U);  // of three frames
+}
+
 TEST_F(EarlyUpdates, WaitForTheLastMicroBatch) {
   open();
   Pass pass = begin({.micro_batches = 3});
@@ -170,6 +184,35 @@ TEST_F(EarlyUpdates, LearnHowOftenAParameterGetsAGradient) {
   EXPECT_EQ(early[0], kCount - 2);
   EXPECT_EQ(early[1], kCount - 1);
   EXPECT_EQ(early[2], kCount - 1);
+}
+
+TEST_F(EarlyUpdates, AreMadeTwiceAtMostOnceWhereTheNumberOfGradientsVaries) {
+  expect_the_bits_of_serial_steps([&] {
+    for (std::uint64_t number = 0; number < 8; ++number) {
+      Pass pass = begin({.micro_batches = 2});
+      for (std::uint64_t micro = 0; micro < 1 + number % 2; ++micro) {
+        backward(pass, number * 2 + micro);
+        let_all_happen();
+      }
+      step(pass);
+    }
+    if (options.undo == Undo::kOff) return;
+    EXPECT_EQ(engine->stats().redone_updates, kCount);  // of the second step
+    EXPECT_EQ(engine->stats().early_updates, 3 * kCount);
+  });
+}
+
+TEST_F(EarlyUpdates, RememberWhatTheyLearnedOfEachNumberOfMicroBatches) {
+  open();
+  for (const std::uint32_t micro_batches : {2U, 3U, 2U}) {
+    const std::uint64_t before = engine->stats().early_updates;
+    Pass pass = begin({.micro_batches = micro_batches});
+    backward(pass, micro_batches);  // one gradient each, whatever the number
+    let_all_happen();
+    step(pass);
+    const bool again = engine->stats().steps == 3;
+    EXPECT_EQ(engine->stats().early_updates - before, again ? kCount : 0U);
+  }
 }
 
 TEST_F(EarlyUpdates, OfTiedParametersWaitForTheGradientsOfAllNames) {
