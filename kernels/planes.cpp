@@ -50,7 +50,7 @@ PlaneFormat plane_format(Policy policy, Plane plane) {
 std::vector<PlaneFormat> planes_of(Policy policy, const Optimizer& optimizer, DType frozen_dtype) {
   if (policy == Policy::kFrozen) return {{Plane::kWeight, frozen_dtype}};
   const Moments moments = kind_of(optimizer).moments;
-  const bool first = moments != Moments::kSecond, second = moments != Moments::kFirst;
+  const bool first = has_first(moments), second = has_second(moments);
   const bool scaled = policy == Policy::kMoments8;
   std::vector<PlaneFormat> planes;
   const auto add_if = [&](bool has, Plane plane) {

@@ -101,9 +101,6 @@ struct Fp16MasterWeights {
   float* master;
 };
 
-constexpr bool has_first(Moments moments) { return moments != Moments::kSecond; }
-constexpr bool has_second(Moments moments) { return moments != Moments::kFirst; }
-
 /// The moments' planes as arrays of T; what a rule does not have is neither touched nor there.
 template <class T, Moments kMoments>
 struct MomentArrays {

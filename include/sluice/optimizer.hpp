@@ -69,6 +69,8 @@ using Optimizer = std::variant<AdamW, Adam, Adagrad, Lion, Sgd>;
 
 /// Which running means a rule keeps for each element.
 enum class Moments : std::uint8_t { kFirst, kSecond, kBoth };
+constexpr bool has_first(Moments moments) { return moments != Moments::kSecond; }
+constexpr bool has_second(Moments moments) { return moments != Moments::kFirst; }
 
 /// One number of a rule, for whoever reads or writes rules by name: stores, commands, messages.
 struct OptimizerNumber {

@@ -109,7 +109,7 @@ Result<Fingerprint> fingerprint(const Engine& engine, const Registry& registry) 
   std::ranges::sort(parameters, {}, &NamedParameter::name);
   const Policy policy = registry.policy();
   const Moments moments = kind_of(registry.optimizer()).moments;
-  const bool first = moments != Moments::kSecond, second = moments != Moments::kFirst;
+  const bool first = has_first(moments), second = has_second(moments);
   const bool scaled = policy == Policy::kMoments8;
   const WeightFormat weight = weight_format(policy);
   Hash weights, state;
