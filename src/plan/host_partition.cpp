@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -78,7 +79,8 @@ Ladder::Ladder(const HostRequest& request)
       resident_bytes_(count_ + std::size_t{1}),
       left_(count_ + std::size_t{1}) {
   const auto is_stepped = [&](std::uint32_t chunk) { return request.chunks[chunk].gradient_bytes > 0; };
-  for (std::uint32_t chunk = count_; chunk-- > 0;) order_.push_back(chunk);
+  order_.resize(count_);
+  std::iota(order_.begin(), order_.end(), 0U);
   const auto frozen = std::stable_partition(order_.begin(), order_.end(), is_stepped);
   stepped_ = static_cast<std::uint32_t>(frozen - order_.begin());
 

@@ -22,7 +22,7 @@ class SlotsTest : public CommitTest {
   static constexpr std::uint64_t kStoredChunks = 2;
   static constexpr std::uint64_t kStored = kStoredChunks * kChunk;
 
-  /// What lies last in the layout is in memory first.
+  /// What lies first in the layout is in memory first.
   void open_mixed() {
     open_with(kUnlimited);
     const std::uint64_t all_bytes = report.host_bytes;
@@ -38,8 +38,8 @@ class SlotsTest : public CommitTest {
   void open_with(std::uint64_t host_budget_bytes) {
     options.host_budget_bytes = host_budget_bytes;
     make();
-    stored = add("stored", {dim(kStored)}, {.name = "stored", .policy = policy, .optimizer = kShowsGradient});
     busy = add("busy", {dim(kBusy)}, {.name = "busy", .optimizer = kShowsGradient});
+    stored = add("stored", {dim(kStored)}, {.name = "stored", .policy = policy, .optimizer = kShowsGradient});
     report = seal();
   }
   void step_busy() { train(busy, Values(kBusy, 0.5f)); }
