@@ -45,7 +45,7 @@ class ThreadCompute final : public Compute {
   void submit(ComputeTask& task) override {
     {
       std::lock_guard lock(mutex_);
-      waiting_.push_back(&task);
+      (task.urgent() ? urgent_ : waiting_).push_back(&task);
     }
     submitted_.notify_one();
   }
@@ -64,10 +64,11 @@ class ThreadCompute final : public Compute {
   void run() {
     for (;;) {
       std::unique_lock lock(mutex_);
-      submitted_.wait(lock, [&] { return stopping_ || !waiting_.empty(); });
-      if (waiting_.empty()) return;
-      ComputeTask& task = *waiting_.front();
-      waiting_.pop_front();
+      submitted_.wait(lock, [&] { return stopping_ || !urgent_.empty() || !waiting_.empty(); });
+      std::deque<ComputeTask*>& first = urgent_.empty() ? waiting_ : urgent_;
+      if (first.empty()) return;
+      ComputeTask& task = *first.front();
+      first.pop_front();
       lock.unlock();
       oneapi::tbb::parallel_for(std::uint32_t{0}, task.tiles(), [&](std::uint32_t tile) { task.run(tile); });
       task.finish();
@@ -82,9 +83,9 @@ class ThreadCompute final : public Compute {
   const std::function<void()> wake_;
   std::mutex mutex_;
   std::condition_variable submitted_;
-  std::deque<ComputeTask*> waiting_;   // guarded by mutex_
-  std::deque<ComputeTask*> finished_;  // guarded by mutex_
-  bool stopping_ = false;              // guarded by mutex_
+  std::deque<ComputeTask*> urgent_, waiting_;  // guarded by mutex_
+  std::deque<ComputeTask*> finished_;          // guarded by mutex_
+  bool stopping_ = false;                      // guarded by mutex_
   oneapi::tbb::task_arena arena_;
   std::thread thread_;
 };

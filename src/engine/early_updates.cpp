@@ -4,10 +4,16 @@
 #include <memory>
 #include <utility>
 
+#include "plan/contribution_counts.hpp"
+
 namespace sluice::engine {
 
 EarlyUpdates::EarlyUpdates(State& state, RecordUpdates& updates, Gradients& gradients, Undo undo)
-    : state_(state), updates_(updates), gradients_(gradients), chunks_(state.chunks.size()) {
+    : state_(state),
+      updates_(updates),
+      gradients_(gradients),
+      order_(static_cast<std::uint32_t>(state.chunks.size())),
+      chunks_(state.chunks.size()) {
   if (undo == Undo::kOff) return;
   for (std::uint32_t chunk = 0; chunk < chunks_.size(); ++chunk)
     if (state.stepped(chunk) && state.chunks[chunk].resident == nullptr) candidates_.push_back(chunk);
@@ -26,8 +32,11 @@ void EarlyUpdates::begin(double gradient_factor, std::vector<std::uint32_t> expe
       if (!complete_[segment.parameter]) ++chunks_[chunk].missing;
   }
   ready_.clear();
+  order_.begin();
+  foretold_ = std::ranges::count(expected_, plan::ContributionCounts::kUnknown) == 0;
   kept_ = redone_ = 0;
   stopped_ = !speculation_.allowed();
+  advance();
 }
 
 void EarlyUpdates::contributed(std::uint32_t tensor, std::uint32_t count) {
@@ -48,10 +57,18 @@ void EarlyUpdates::complete(std::uint32_t tensor, std::uint32_t count) {
         state_.layout.segments_of(piece.chunk),
         [this](const store::Segment& segment) { return factors_[segment.parameter].has_value(); });
     if (!touched) continue;
-    early.where = Where::kReady;
-    ready_.push_back(piece.chunk);
+    order_.ready(piece.chunk);
+    if (early.where == Where::kNever) make_ready(piece.chunk);  // else it is being withdrawn
   }
   advance();
+}
+
+void EarlyUpdates::make_ready(std::uint32_t chunk) {
+  chunks_[chunk].where = Where::kReady;
+  if (chunks_[chunk].read_ahead)
+    ready_.push_front(chunk);
+  else
+    ready_.push_back(chunk);
 }
 
 void EarlyUpdates::reopen(std::uint32_t tensor, std::function<void()> then) {
@@ -82,39 +99,104 @@ void EarlyUpdates::renumbered(std::uint32_t group) {
       return stop();
 }
 
-bool EarlyUpdates::has_room() const {
-  if (!updates_.has_room()) return false;
+void EarlyUpdates::stop() {
+  stopped_ = true;  // first: what is withdrawn may end at once, and make room
+  while (!read_ahead_.empty()) withdraw(read_ahead_.back());
+}
+
+bool EarlyUpdates::may_hold_gradient() const {
   // Where gradients share frames one is left for the next, which would else wait for the read of a record.
   return state_.partition.spilled_gradients == 0 || updates_.gradients_in_use() + 1 < gradients_.frames();
 }
 
 void EarlyUpdates::advance() {
-  while (!stopped_ && !ready_.empty() && has_room() && gradients_.failure().ok()) {
-    const std::uint32_t chunk = ready_.front();
-    ready_.pop_front();
-    Early& early = chunks_[chunk];
-    if (early.where != Where::kReady) continue;
-    if (!gradients_.in_frame(chunk)) {
-      // To read it back here would take a frame from a gradient that is to come.
-      early.where = Where::kNever;
-      continue;
-    }
-    early.where = Where::kUnderWay;
-    ++under_way_;
-    updates_.start({.chunk = chunk, .factors = &factors_, .moment = Moment::kEarly},
-                   [this, chunk](const Status& status, const std::optional<NextRecord>& written) {
-                     ended(chunk, status, written);
-                   });
+  if (!gradients_.failure().ok()) return;
+  while (!stopped_ && begin_next()) {
   }
+  if (stopped_) return;
+  if (ready_.empty())
+    read_next();
+  else
+    make_room();
+}
+
+bool EarlyUpdates::begin_next() {
+  while (!ready_.empty() && chunks_[ready_.front()].where != Where::kReady) ready_.pop_front();
+  if (ready_.empty() || !may_hold_gradient()) return false;
+  const std::uint32_t chunk = ready_.front();
+  Early& early = chunks_[chunk];
+  if (!early.read_ahead && !updates_.has_room()) return false;
+  ready_.pop_front();
+  if (!gradients_.in_frame(chunk)) {
+    // To read it back here would take a frame from a gradient that is to come.
+    early.where = Where::kNever;
+    if (early.read_ahead) withdraw(chunk);
+    return true;
+  }
+  early.where = Where::kUnderWay;
+  early.given_up = false;  // as a record that was read ahead before
+  ++under_way_;
+  if (std::exchange(early.read_ahead, false)) {
+    std::erase(read_ahead_, chunk);
+    updates_.go_on(chunk);
+  } else {
+    updates_.start(update_of(chunk), ended_of(chunk));
+  }
+  return true;
+}
+
+void EarlyUpdates::make_room() {
+  if (chunks_[ready_.front()].read_ahead || updates_.has_room()) return;
+  // A record that was passed over gives way at once, one that is yet to come only where nothing else will.
+  const auto passed_over = std::ranges::find_if(read_ahead_, [this](std::uint32_t chunk) {
+    return chunks_[chunk].where == Where::kNever && order_.passed_over(chunk);
+  });
+  if (passed_over != read_ahead_.end())
+    withdraw(*passed_over);
+  else if (under_way_ == 0 && !read_ahead_.empty())
+    withdraw(read_ahead_.back());
+}
+
+void EarlyUpdates::read_next() {
+  while (foretold_ && !stopped_ && ready_.empty() && updates_.has_room()) {
+    const std::optional<std::uint32_t> chunk = order_.next();
+    if (!chunk) return;
+    Early& early = chunks_[*chunk];
+    if (!early.open || early.where != Where::kNever) continue;
+    early.read_ahead = true;
+    read_ahead_.push_back(*chunk);
+    updates_.read_ahead(update_of(*chunk), ended_of(*chunk));
+  }
+}
+
+void EarlyUpdates::withdraw(std::uint32_t chunk) {
+  Early& early = chunks_[chunk];
+  std::erase(read_ahead_, chunk);
+  early.where = Where::kUnderWay;
+  early.given_up = true;
+  ++under_way_;
+  updates_.give_up(chunk);
+}
+
+RecordUpdate EarlyUpdates::update_of(std::uint32_t chunk) const {
+  return {.chunk = chunk, .factors = &factors_, .moment = Moment::kEarly};
+}
+
+RecordUpdates::Finished EarlyUpdates::ended_of(std::uint32_t chunk) {
+  return [this, chunk](const Status& status, const std::optional<NextRecord>& written) {
+    ended(chunk, status, written);
+  };
 }
 
 void EarlyUpdates::ended(std::uint32_t chunk, const Status& status,
                          const std::optional<NextRecord>& written) {
   Early& early = chunks_[chunk];
   --under_way_;
-  if (!status.ok() && !early.given_up) stop();
-  early.where = status.ok() ? Where::kMade : Where::kThrownAway;
+  const bool begun = !std::exchange(early.read_ahead, false);
+  early.where = status.ok() ? Where::kMade : begun ? Where::kThrownAway : Where::kNever;
   early.written = written;
+  if (!begun && early.open && order_.is_ready(chunk)) make_ready(chunk);  // while it was withdrawn
+  if (!status.ok() && !early.given_up) stop();
   if (ended_)
     ended_(chunk, early.given_up ? Status() : status);
   else
@@ -124,6 +206,7 @@ void EarlyUpdates::ended(std::uint32_t chunk, const Status& status,
 
 std::uint64_t EarlyUpdates::throw_away(std::uint32_t chunk) {
   Early& early = chunks_[chunk];
+  if (early.read_ahead && early.where != Where::kUnderWay) withdraw(chunk);
   switch (early.where) {
     case Where::kReady:
       early.where = Where::kNever;
@@ -152,6 +235,7 @@ bool EarlyUpdates::guessed(std::uint32_t chunk, const StepFactors& factors) cons
 
 void EarlyUpdates::decided(const StepFactors& factors, double gradient_factor) {
   stop();  // first: what is given up may end at once, and make room
+  order_.learn();
   bool right = gradient_factor == gradient_factor_;
   for (std::size_t tensor = 0; tensor < factors.size(); ++tensor)
     if (factors[tensor] && factors_[tensor] && factors[tensor] != factors_[tensor]) right = false;
@@ -167,6 +251,7 @@ void EarlyUpdates::decided(const StepFactors& factors, double gradient_factor) {
 
 void EarlyUpdates::skipped() {
   stop();  // as in decided()
+  order_.learn();
   std::uint64_t thrown_away = 0;
   for (const std::uint32_t chunk : candidates_) thrown_away += throw_away(chunk);
   judge(plan::Guess::kWrong, thrown_away);

@@ -9,6 +9,7 @@
 #include "engine/gradients.hpp"
 #include "engine/record_updates.hpp"
 #include "engine/state.hpp"
+#include "plan/ready_order.hpp"
 #include "plan/speculation.hpp"
 
 namespace sluice::engine {
@@ -17,7 +18,8 @@ namespace sluice::engine {
 /// its tensors is in, as if all gradients were finite, nothing clipped and no number changed. What that gives lies
 /// beside the state until the step is decided: then it is kept where the guess was right, given back where not, and
 /// the chunk is left to the step with the gradient still held. A chunk is tried once a step; whatever goes wrong here
-/// is no failure, only work for the step.
+/// is no failure, only work for the step. Frames that no update needs yet are filled with the records whose gradients
+/// are expected next, in the order of the last step, so that the drive does not wait for backward.
 /// Order of calls: begin -> (contributed | closed | reopen | renumbered | stop)* -> (decided -> take* -> conclude |
 /// skipped)? -> drop.
 /// Threads: the loop's.
@@ -38,7 +40,7 @@ class EarlyUpdates {
   /// The numbers of a group have changed.
   void renumbered(std::uint32_t group);
   /// The guess is known to be wrong: nothing more is begun in this step.
-  void stop() { stopped_ = true; }
+  void stop();
 
   /// The step is decided with these factors: nothing more is begun; what was made with others is given back.
   void decided(const StepFactors& factors, double gradient_factor);
@@ -65,7 +67,7 @@ class EarlyUpdates {
   enum class Where : std::uint8_t {
     kNever,     ///< not in this step, or not yet
     kReady,     ///< waits for a frame
-    kUnderWay,  ///< given up or not
+    kUnderWay,  ///< given up or not; also a record that was read ahead in vain
     kMade,
     kThrownAway,  ///< was begun
   };
@@ -73,13 +75,23 @@ class EarlyUpdates {
     Where where = Where::kNever;
     bool open = false;          // may become ready
     std::uint32_t missing = 0;  // tensors that are not complete
+    bool read_ahead = false;    // has a frame with its record, and was not begun
     bool given_up = false;      // while under way
     std::optional<NextRecord> written = {};
   };
 
   void complete(std::uint32_t tensor, std::uint32_t count);
-  bool has_room() const;
+  void make_ready(std::uint32_t chunk);
+  /// Whether an update may take a gradient of those in frames.
+  bool may_hold_gradient() const;
   void advance();
+  bool begin_next();
+  void make_room();
+  void read_next();
+  /// Gives back the frame of a record that was read ahead.
+  void withdraw(std::uint32_t chunk);
+  RecordUpdate update_of(std::uint32_t chunk) const;
+  RecordUpdates::Finished ended_of(std::uint32_t chunk);
   void ended(std::uint32_t chunk, const Status& status, const std::optional<NextRecord>& written);
   bool guessed(std::uint32_t chunk, const StepFactors& factors) const;
   std::uint64_t throw_away(std::uint32_t chunk);
@@ -91,14 +103,17 @@ class EarlyUpdates {
   Gradients& gradients_;
   std::vector<std::uint32_t> candidates_;  // chunks that are ever updated early
   plan::Speculation speculation_;
+  plan::ReadyOrder order_;
 
   // Of the step under way.
   double gradient_factor_ = 1;
-  std::vector<std::uint32_t> expected_;  // by tensor
-  std::vector<bool> complete_;           // by tensor
-  StepFactors factors_;                  // of complete tensors that have a gradient
-  std::vector<Early> chunks_;            // by chunk
-  std::deque<std::uint32_t> ready_;
+  std::vector<std::uint32_t> expected_;    // by tensor
+  std::vector<bool> complete_;             // by tensor
+  StepFactors factors_;                    // of complete tensors that have a gradient
+  std::vector<Early> chunks_;              // by chunk
+  std::deque<std::uint32_t> ready_;        // those whose record is read ahead first
+  std::vector<std::uint32_t> read_ahead_;  // chunks, the farthest last
+  bool foretold_ = false;                  // what gets ready depends on nothing that is not known
   std::uint32_t under_way_ = 0;
   bool stopped_ = true;
   std::uint64_t kept_ = 0, redone_ = 0;

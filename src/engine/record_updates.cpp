@@ -25,22 +25,23 @@ RecordUpdates::Job* RecordUpdates::find(std::uint32_t chunk) {
   return found != jobs_.end() ? &*found : nullptr;
 }
 
-void RecordUpdates::start(const RecordUpdate& update, Finished finished) {
+void RecordUpdates::read_ahead(const RecordUpdate& update, Finished finished) {
   Job& job = take_job();
   job = {};
   job.update = update;
   job.finished = std::move(finished);
-  job.active = true;
+  job.active = job.held_back = true;
   job.record = frames_.try_acquire();
-  job.reads_left = 3;  // record, gradient and this function
-  const std::uint32_t chunk = update.chunk;
-  if (update.mode == StepMode::kComputeOnly) {
-    arrived(job, {});
-  } else {
-    records_.read(chunk, {0, state_.class_of(chunk).planes.size()}, job.record, io::Priority::kReadAhead,
-                  [this, &job](Status status) { arrived(job, std::move(status)); });
-  }
-  if (update.mode == StepMode::kIoOnly && !gradients_.present(chunk)) {
+  job.awaited = 3;
+  if (update.mode == StepMode::kComputeOnly) return arrived(job, {});
+  records_.read(update.chunk, {0, state_.class_of(update.chunk).planes.size()}, job.record,
+                io::Priority::kReadAhead, [this, &job](Status status) { arrived(job, std::move(status)); });
+}
+
+void RecordUpdates::go_on(std::uint32_t chunk) {
+  Job& job = *find(chunk);
+  job.held_back = false;
+  if (job.update.mode == StepMode::kIoOnly && !gradients_.present(chunk)) {
     arrived(job, {});
   } else {
     gradients_.acquire(chunk, [this, &job](Status status, std::byte* plane) {
@@ -51,9 +52,15 @@ void RecordUpdates::start(const RecordUpdate& update, Finished finished) {
   arrived(job, {});
 }
 
+void RecordUpdates::start(const RecordUpdate& update, Finished finished) {
+  read_ahead(update, std::move(finished));
+  go_on(update.chunk);
+}
+
 void RecordUpdates::arrived(Job& job, Status status) {
   if (!status.ok() && job.status.ok()) job.status = std::move(status);
-  if (--job.reads_left > 0) return;
+  --job.awaited;
+  if (job.held_back ? !job.given_up : job.awaited > 0) return;
   if (!job.status.ok() || job.given_up) return end(job);
   if (job.update.mode == StepMode::kIoOnly) return find_target(job);
   compute(job);
@@ -129,6 +136,8 @@ void RecordUpdates::give_up(std::uint32_t chunk) {
   Job* job = find(chunk);
   if (job == nullptr) return;
   job->given_up = true;
+  const bool record_is_read = job->awaited == 2;
+  if (job->held_back && record_is_read) return end(*job);
   commits_.stop_waiting(chunk);
 }
 
@@ -140,7 +149,7 @@ void RecordUpdates::give_up_all() {
     chunks.push_back(job.update.chunk);
   }
   // After the flags: whoever is told that one has ended may look at the others, or begin new ones.
-  for (const std::uint32_t chunk : chunks) commits_.stop_waiting(chunk);
+  for (const std::uint32_t chunk : chunks) give_up(chunk);
 }
 
 void RecordUpdates::adopt(std::uint32_t chunk) {
@@ -151,7 +160,7 @@ void RecordUpdates::adopt(std::uint32_t chunk) {
 
 void RecordUpdates::when_gradient_is_free(std::uint32_t chunk, std::function<void()> then) {
   Job* job = find(chunk);
-  if (job == nullptr || job->gradient_free) return then();
+  if (job == nullptr || job->held_back || job->gradient_free) return then();
   job->waiting.push_back(std::move(then));
 }
 

@@ -48,7 +48,8 @@ struct NextRecord {
 /// Updates of records on the drive, side by side in as many record frames as there are: each is read, updated and
 /// written to a slot beside its own (without undo to its own, unless a commit names it). What a commit in flight has
 /// still to free is waited for. An update that cannot end waits for I/O, compute, a gradient frame that a request
-/// always gets in the end, or the commit in flight, never for another update.
+/// always gets in the end, or the commit in flight, never for another update; one that is read ahead waits for its
+/// user as well.
 /// Invariant: at most one update of a chunk is under way.
 /// Threads: the loop's.
 class RecordUpdates {
@@ -63,14 +64,19 @@ class RecordUpdates {
   bool has_room() const { return frames_.free_frames() > 0; }
   /// Updates under way that have, or wait for, a gradient.
   std::size_t gradients_in_use() const {
-    return static_cast<std::size_t>(
-        std::ranges::count_if(jobs_, [](const Job& job) { return job.active && !job.gradient_free; }));
+    return static_cast<std::size_t>(std::ranges::count_if(
+        jobs_, [](const Job& job) { return job.active && !job.held_back && !job.gradient_free; }));
   }
+  /// Begins with the record alone: without its gradient the update goes no further until go_on(), or give_up().
   /// `finished` is called when its frame is free again.
   /// Requires: has_room(), no update of the chunk is under way.
+  void read_ahead(const RecordUpdate& update, Finished finished);
+  /// Requires: read_ahead() began the chunk's update, which was not given up.
+  void go_on(std::uint32_t chunk);
+  /// Both at once.
   void start(const RecordUpdate& update, Finished finished);
   /// Makes an update that is under way end as soon as it can with kAborted; a slot that it has is given back. One that
-  /// waits for the commit in flight ends, and `finished` is called, before this returns.
+  /// waits for the commit in flight, or for go_on(), ends, and `finished` is called, before this returns.
   void give_up(std::uint32_t chunk);
   void give_up_all();
   /// An early update is decided to be right: it goes on as any other. Requires: it is under way.
@@ -89,10 +95,11 @@ class RecordUpdates {
     Finished finished;
     bool active = false;
     bool given_up = false;
+    bool held_back = false;  // waits for go_on()
     std::byte* record = nullptr;
     std::byte* gradient = nullptr;
     bool gradient_free = false;  // no use for it any more
-    std::uint32_t reads_left = 0;
+    std::uint32_t awaited = 0;   // of the record, the gradient and go_on()
     UpdateResult result;
     std::optional<NextRecord> written;
     Status status;

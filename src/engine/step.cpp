@@ -46,7 +46,7 @@ void Step::stream(StepFactors factors, Done done) {
   // What is in frames makes room for what has to come back.
   std::ranges::stable_partition(order_, [&](std::uint32_t chunk) { return gradients_.in_frame(chunk); });
   early_.when_ended([this](std::uint32_t chunk, const Status& status) {
-    if (status.ok()) take_or_update(chunk);
+    if (status.ok() && touched(chunk)) take_or_update(chunk);
     fail(status);
     advance();
   });

@@ -45,8 +45,13 @@ class EarlyAboveCommits : public sim::EarlyTest {
   void turn_beside_the_flush() {
     while (house.world.next_due_ns() < house.world.now_ns() + kFlushNs / 2) turn();
   }
+  enum class Order : std::uint8_t { kLastFirst, kFirstFirst };
+  void give_all(Pass& pass, std::uint64_t salt, Order order) {
+    if (order == Order::kLastFirst) return backward(pass, salt);
+    for (std::size_t i = 0; i < kCount; ++i) give(pass, it[i], values(i, salt));
+  }
   /// A store in which one step found room above the commit in flight: the next one finds no slot.
-  CommitTicket commit_without_a_slot_left() {
+  CommitTicket commit_without_a_slot_left(Order order = Order::kLastFirst) {
     slow_flushes();
     open_empty();
     train_early();
@@ -55,20 +60,27 @@ class EarlyAboveCommits : public sim::EarlyTest {
     Result<CommitTicket> ticket = engine->commit();
     EXPECT_THAT(ticket, IsOk());
     Pass above = begin();
-    backward(above, 20);
+    give_all(above, 20, order);
     step(above);
     EXPECT_FALSE(ticket->done());
     return std::move(ticket).value();
   }
+  Pass begin(const StepOptions& step_options = {}) {
+    read_before_ = records_read();
+    return EarlyTest::begin(step_options);
+  }
   /// Has as many updates wait for a slot as there are record frames.
   void wait_for_slots(Pass& pass) {
-    const std::uint64_t read = records_read(), written = records_written();
+    const std::uint64_t written = records_written();
     backward(pass, 21);
     turn_beside_the_flush();
-    EXPECT_EQ(records_read() - read, 3 * kRecord);
+    EXPECT_EQ(records_read() - read_before_, 3 * kRecord);
     EXPECT_EQ(records_written(), written);
   }
   static constexpr std::uint64_t kRecord = kChunk * 12;  // bytes of one chunk
+
+ private:
+  std::uint64_t read_before_ = 0;  // the last pass
 };
 
 TEST_F(EarlyAboveCommits, TakeTheSlotsThatOneStepMayTake) {
@@ -189,13 +201,13 @@ TEST_F(EarlyAboveCommits, AGradientThatWasNotExpectedFreesTheFrameOfAnUpdateThat
 TEST_F(EarlyAboveCommits, AWrongGuessMakesAgainWhatWaits) {
   std::vector<std::vector<Values>> expected;
   for (const bool waits : {false, true}) {
-    const CommitTicket ticket = commit_without_a_slot_left();
+    const CommitTicket ticket = commit_without_a_slot_left(Order::kFirstFirst);
     if (!waits) {
       EXPECT_THAT(ticket.wait(), IsOk());
     }
     Pass pass = begin();
     // Those that wait come first: the frames that they leave must not go to what is as wrong.
-    for (std::size_t i = 0; i < kCount; ++i) give(pass, it[i], values(i, 21));
+    give_all(pass, 21, Order::kFirstFirst);
     if (waits) turn_beside_the_flush();
     const double waited = engine->stats().commit_wait_seconds;
     EXPECT_THAT(pass.step({.loss_scale = 4}), IsOk());

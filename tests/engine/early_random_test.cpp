@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <numeric>
 #include <optional>
 #include <random>
 
@@ -54,7 +55,9 @@ class EarlyLife {
          --left) {
       train(chance(0.6) ? Surprise::kNone : static_cast<Surprise>(below(kSurprises)), met);
       if (keeps_commits_ && chance(0.3)) {
-        EXPECT_TRUE(engine_->commit().ok());
+        Result<CommitTicket> ticket = engine_->commit();
+        EXPECT_TRUE(ticket.ok()) << ticket.status().to_string();
+        if (ticket.ok()) commit_ = std::move(ticket).value();
       }
       if (chance(0.3)) expect_state();
     }
@@ -134,10 +137,13 @@ class EarlyLife {
     std::size_t name = 0;
     More more = More::kNo;
   };
-  /// The contributions of one micro-batch, from the last tensor to the first.
+  /// The contributions of one micro-batch, mostly from the last tensor to the first.
   std::vector<Call> calls(std::uint32_t micro, Surprise surprise) {
+    std::vector<std::size_t> tensors(names_.size());
+    std::iota(tensors.rbegin(), tensors.rend(), 0);
+    if (chance(0.15)) std::ranges::shuffle(tensors, random_);
     std::vector<Call> made;
-    for (std::size_t tensor = names_.size(); tensor-- > 0;) {
+    for (const std::size_t tensor : tensors) {
       if (model_.tensors[tensor].storage == GradientStorage::kBf16Once && micro > 0) continue;
       if (surprise == Surprise::kFewerGradients && chance(0.2)) continue;
       for (std::size_t name = 0; name < names_[tensor].size(); ++name) {
@@ -220,6 +226,7 @@ class EarlyLife {
       met.faults += house_.backend->faults().hits();
       house_.backend->faults().clear();
       faulted_ = false;
+      if (commit_) (void)commit_->wait();  // one that was in flight may have met it
       expect_state();
     }
   }
@@ -285,6 +292,7 @@ class EarlyLife {
   std::vector<ParameterId> parameters_;
   std::vector<std::vector<ParameterId>> names_;  // by tensor
   bool keeps_commits_ = false;
+  std::optional<CommitTicket> commit_;  // the last
   bool faulted_ = false;
 };
 
@@ -302,7 +310,7 @@ TEST_P(EarlyLives, EqualPlainArraysBitForBit) {
   // Ten lives of one seed, for a replay, may all be without.
   if (std::getenv("SLUICE_TEST_SEED") == nullptr) {
     EXPECT_GT(met.early, 0U);
-    EXPECT_GT(met.redone, 0U);
+    EXPECT_GT(met.redone + met.wrong, 0U);
   }
   RecordProperty(
       "met",
