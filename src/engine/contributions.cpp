@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "engine/core.hpp"
@@ -33,27 +34,58 @@ static_assert(sizeof(Announcement) == 8);
 
 }  // namespace
 
-Result<kernels::Accumulate> Core::open_contribution(std::uint64_t pass, std::uint32_t tensor, More more) {
-  auto accumulate = kernels::Accumulate::kAdd;
-  SLUICE_RETURN_IF_ERROR(loop().call([&](Ticket& ticket) {
-    const auto refuse = [&](std::string_view why) {
-      loop().complete(
-          ticket, Status(Code::kFailedPrecondition,
-                         fmt::format("add_gradient('{}'): {}", state_.registry.tensors()[tensor].name, why)));
-    };
-    if (find_pass(pass) == nullptr) return refuse("the pass is over");
-    if (!training_ || training_->id != pass) return refuse("a forward-only pass takes no gradients");
-    if (state_.registry.frozen(tensor)) return refuse("the parameter is frozen");
-    Contributions& contributions = contributions_[tensor];
-    if (contributions.closed) return refuse("no_more_gradients() was said of it in this step");
-    if (state_.registry.group_of(tensor).options.gradient == GradientStorage::kBf16Once) {
-      if (more == More::kYes) return refuse("a kBf16Once group takes a contribution whole, not in parts");
-      if (contributions.any()) return refuse("a kBf16Once group takes one contribution a step");
-    }
-    accumulate = contributions.any() ? kernels::Accumulate::kAdd : kernels::Accumulate::kStore;
-    running_->early->reopen(tensor, [this, &ticket] { loop().complete(ticket, {}); });
-  }));
-  return accumulate;
+void Core::open_contribution(std::uint64_t pass, std::uint32_t tensor, More more, const Opened& opened) {
+  const auto refuse = [&](std::string_view why) {
+    opened(Status(Code::kFailedPrecondition,
+                  fmt::format("add_gradient('{}'): {}", state_.registry.tensors()[tensor].name, why)));
+  };
+  if (find_pass(pass) == nullptr) return refuse("the pass is over");
+  if (!training_ || training_->id != pass) return refuse("a forward-only pass takes no gradients");
+  if (state_.registry.frozen(tensor)) return refuse("the parameter is frozen");
+  const Contributions& contributions = contributions_[tensor];
+  if (contributions.closed) return refuse("no_more_gradients() was said of it in this step");
+  if (state_.registry.group_of(tensor).options.gradient == GradientStorage::kBf16Once) {
+    if (more == More::kYes) return refuse("a kBf16Once group takes a contribution whole, not in parts");
+    if (contributions.any()) return refuse("a kBf16Once group takes one contribution a step");
+  }
+  const auto accumulate = contributions.any() ? kernels::Accumulate::kAdd : kernels::Accumulate::kStore;
+  running_->early->reopen(tensor, [opened, accumulate] { opened(accumulate); });
+}
+
+void Core::add_part(const PartOfGradient& part, Done done) {
+  struct Adding {
+    std::size_t left = 1;  // one for the loop below, which must not be done in its middle
+    Status first_failure = {};
+    Done done;
+  };
+  const auto adding = std::make_shared<Adding>(Adding{.done = std::move(done)});
+  const auto finished = [adding](Status status) {
+    if (adding->first_failure.ok()) adding->first_failure = std::move(status);
+    if (--adding->left == 0) adding->done(std::move(adding->first_failure));
+  };
+  const auto* source = static_cast<const std::byte*>(part.source);
+  for (const Region& region : regions_of(part.tensor, part.range)) {
+    ++adding->left;
+    running_->gradients->add({.chunk = region.chunk,
+                              .offset = region.offset,
+                              .count = region.count,
+                              .source = source ? source + region.position * dtype_bytes(part.dtype) : nullptr,
+                              .dtype = kernel_dtype(part.dtype),
+                              .accumulate = part.accumulate},
+                             finished);
+  }
+  finished({});
+}
+
+void Core::close_contribution(std::uint32_t tensor, More more) {
+  Contributions& contributions = contributions_[tensor];
+  contributions.part_open = more == More::kYes;
+  if (contributions.part_open) return;
+  ++contributions.count;
+  // What this rank has alone may settle it: the other ranks' gradients only add to the norm.
+  const Decision decision = decide(running_->gradients->norm(), step_options_);
+  if (decision.skip || decision.gradient_factor != unscaling(step_options_)) running_->early->stop();
+  running_->early->contributed(tensor, contributions.count);
 }
 
 Status Core::add_gradient(std::uint64_t pass, ParameterId parameter, const Gradient& gradient,
@@ -71,59 +103,44 @@ Status Core::add_gradient(std::uint64_t pass, ParameterId parameter, const Gradi
     return Status(Code::kUnimplemented, "gradients in memory that the host cannot read");
 
   const std::int64_t begin_ns = parts_.now_ns();
-  const Result<kernels::Accumulate> accumulate = open_contribution(pass, *tensor, gradient.more);
-  Status status = accumulate.status();
-  if (state_.registry.group_of(*tensor).world > 1) {
-    const Group& group = state_.registry.group_of(*tensor);
-    status = agree(*group.options.communicator, std::move(status));
-    if (status.ok()) status = add_from_all_ranks(*tensor, gradient, *accumulate);
-  } else if (status.ok()) {
-    status = add_part({.tensor = *tensor,
-                       .range = {0, state_.registry.tensors()[*tensor].elements},
-                       .source = gradient.data,
-                       .dtype = gradient.dtype,
-                       .accumulate = *accumulate});
-  }
-  if (status.ok())
-    status = loop().call([&](Ticket& ticket) {
-      Contributions& contributions = contributions_[*tensor];
-      contributions.part_open = gradient.more == More::kYes;
-      if (!contributions.part_open) contributed(*tensor);
-      loop().complete(ticket, {});
-    });
+  const Status status = state_.registry.group_of(*tensor).world > 1
+                            ? add_with_other_ranks(pass, *tensor, gradient)
+                            : add_alone(pass, *tensor, gradient);
   state_.counters.gradient_wait_ns += static_cast<std::uint64_t>(parts_.now_ns() - begin_ns);
   return status;
 }
 
-void Core::contributed(std::uint32_t tensor) {
-  const std::uint32_t count = ++contributions_[tensor].count;
-  // What this rank has alone may settle it: the other ranks' gradients only add to the norm.
-  const Decision decision = decide(running_->gradients->norm(), step_options_);
-  if (decision.skip || decision.gradient_factor != unscaling(step_options_)) running_->early->stop();
-  running_->early->contributed(tensor, count);
+Status Core::add_alone(std::uint64_t pass, std::uint32_t tensor, const Gradient& gradient) {
+  return loop().call([&](Ticket& ticket) {
+    open_contribution(pass, tensor, gradient.more, [&](const Result<kernels::Accumulate>& accumulate) {
+      if (!accumulate.ok()) return loop().complete(ticket, accumulate.status());
+      add_part({.tensor = tensor,
+                .range = {0, state_.registry.tensors()[tensor].elements},
+                .source = gradient.data,
+                .dtype = gradient.dtype,
+                .accumulate = *accumulate},
+               [&](Status status) {
+                 if (status.ok()) close_contribution(tensor, gradient.more);
+                 loop().complete(ticket, std::move(status));
+               });
+    });
+  });
 }
 
-Status Core::add_part(const PartOfGradient& part) {
-  std::size_t left = 1;  // one for the loop below, which must not complete the ticket in its middle
-  Status first_failure;
+Status Core::add_with_other_ranks(std::uint64_t pass, std::uint32_t tensor, const Gradient& gradient) {
+  auto accumulate = kernels::Accumulate::kAdd;
+  Status opened = loop().call([&](Ticket& ticket) {
+    open_contribution(pass, tensor, gradient.more, [&](const Result<kernels::Accumulate>& how) {
+      if (how.ok()) accumulate = *how;
+      loop().complete(ticket, how.status());
+    });
+  });
+  Communicator& communicator = *state_.registry.group_of(tensor).options.communicator;
+  SLUICE_RETURN_IF_ERROR(agree(communicator, std::move(opened)));
+  SLUICE_RETURN_IF_ERROR(add_from_all_ranks(tensor, gradient, accumulate));
   return loop().call([&](Ticket& ticket) {
-    const auto finished = [this, &ticket, &left, &first_failure](Status status) {
-      if (first_failure.ok()) first_failure = std::move(status);
-      if (--left == 0) loop().complete(ticket, first_failure);
-    };
-    const auto* source = static_cast<const std::byte*>(part.source);
-    for (const Region& region : regions_of(part.tensor, part.range)) {
-      ++left;
-      running_->gradients->add(
-          {.chunk = region.chunk,
-           .offset = region.offset,
-           .count = region.count,
-           .source = source ? source + region.position * dtype_bytes(part.dtype) : nullptr,
-           .dtype = kernel_dtype(part.dtype),
-           .accumulate = part.accumulate},
-          finished);
-    }
-    finished({});
+    close_contribution(tensor, gradient.more);
+    loop().complete(ticket, {});
   });
 }
 
@@ -187,12 +204,15 @@ Status Core::add_from_all_ranks(std::uint32_t tensor, const Gradient& gradient,
     const bool zeros = into_sum == kernels::Accumulate::kStore;
     // A failure here must not keep the other ranks waiting: the exchanges go on, the failure is told at the
     // end.
-    if (local.ok())
-      local = add_part({.tensor = tensor,
-                        .range = block,
-                        .source = zeros ? nullptr : sum,
-                        .dtype = DType::kF32,
-                        .accumulate = accumulate});
+    if (!local.ok()) continue;
+    const PartOfGradient part{.tensor = tensor,
+                              .range = block,
+                              .source = zeros ? nullptr : sum,
+                              .dtype = DType::kF32,
+                              .accumulate = accumulate};
+    local = loop().call([&](Ticket& ticket) {
+      add_part(part, [&](Status status) { loop().complete(ticket, std::move(status)); });
+    });
   }
   return agree(communicator, std::move(local));
 }

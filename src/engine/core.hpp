@@ -291,9 +291,15 @@ class Core : public std::enable_shared_from_this<Core> {
     DType dtype = DType::kF32;
     kernels::Accumulate accumulate = kernels::Accumulate::kStore;
   };
-  Result<kernels::Accumulate> open_contribution(std::uint64_t pass, std::uint32_t tensor, More more);
-  Status add_part(const PartOfGradient& part);
-  void contributed(std::uint32_t tensor);
+  using Opened = std::function<void(const Result<kernels::Accumulate>& accumulate)>;
+  /// Tells how a contribution is to be added, when it may be. On the loop.
+  void open_contribution(std::uint64_t pass, std::uint32_t tensor, More more, const Opened& opened);
+  /// The source stays until `done`. On the loop.
+  void add_part(const PartOfGradient& part, Done done);
+  /// A contribution, or with More::kYes a part of one, has been added. On the loop.
+  void close_contribution(std::uint32_t tensor, More more);
+  Status add_alone(std::uint64_t pass, std::uint32_t tensor, const Gradient& gradient);
+  Status add_with_other_ranks(std::uint64_t pass, std::uint32_t tensor, const Gradient& gradient);
   Status add_from_all_ranks(std::uint32_t tensor, const Gradient& gradient, kernels::Accumulate accumulate);
 
   // finish_step.cpp
