@@ -8,7 +8,7 @@
 namespace sluice::io {
 
 /// The transfers that wait for one drive, and which of them gets its next piece: demand before read-ahead
-/// before write-behind, within `depth` pieces in flight.
+/// before the background, within `depth` pieces in flight.
 /// A class that waits is passed over at most kPatience times in a row, so none starves. A lower class leaves
 /// reserve() pieces of the depth free while a higher one was seen among the last kMemory pieces, so that what
 /// somebody waits for is sent at once; where only one class is at work it has the whole depth.

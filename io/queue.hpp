@@ -44,7 +44,7 @@ struct QueueCounters {
 };
 
 /// Transfers over a backend: cuts them into pieces, bounds what is in flight on each drive, sends demand before
-/// read-ahead before write-behind (DriveLane), resumes short requests, sends again what was interrupted or
+/// read-ahead before the background (DriveLane), resumes short requests, sends again what was interrupted or
 /// found the kernel busy, and says of every failure what was being done to what. Transfers may run and complete
 /// in any order: a read that must see a write is submitted after that write's on_done, and so is a flush.
 /// What it moves to or from a buffered file leaves the page cache behind it (DropBehind); these requests are

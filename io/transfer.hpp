@@ -13,7 +13,7 @@ namespace sluice::io {
 enum class Priority : std::uint8_t {
   kDemand,  ///< somebody waits for it
   kReadAhead,
-  kWriteBehind,
+  kBackground,  ///< write-behind, and reads of what is wanted long after
 };
 inline constexpr std::size_t kPriorityCount = 3;
 

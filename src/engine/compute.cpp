@@ -45,7 +45,7 @@ class ThreadCompute final : public Compute {
   void submit(ComputeTask& task) override {
     {
       std::lock_guard lock(mutex_);
-      (task.urgent() ? urgent_ : waiting_).push_back(&task);
+      (task.in_background() ? background_ : waiting_).push_back(&task);
     }
     submitted_.notify_one();
   }
@@ -64,8 +64,8 @@ class ThreadCompute final : public Compute {
   void run() {
     for (;;) {
       std::unique_lock lock(mutex_);
-      submitted_.wait(lock, [&] { return stopping_ || !urgent_.empty() || !waiting_.empty(); });
-      std::deque<ComputeTask*>& first = urgent_.empty() ? waiting_ : urgent_;
+      submitted_.wait(lock, [&] { return stopping_ || !waiting_.empty() || !background_.empty(); });
+      std::deque<ComputeTask*>& first = waiting_.empty() ? background_ : waiting_;
       if (first.empty()) return;
       ComputeTask& task = *first.front();
       first.pop_front();
@@ -83,9 +83,9 @@ class ThreadCompute final : public Compute {
   const std::function<void()> wake_;
   std::mutex mutex_;
   std::condition_variable submitted_;
-  std::deque<ComputeTask*> urgent_, waiting_;  // guarded by mutex_
-  std::deque<ComputeTask*> finished_;          // guarded by mutex_
-  bool stopping_ = false;                      // guarded by mutex_
+  std::deque<ComputeTask*> waiting_, background_;  // guarded by mutex_
+  std::deque<ComputeTask*> finished_;              // guarded by mutex_
+  bool stopping_ = false;                          // guarded by mutex_
   oneapi::tbb::task_arena arena_;
   std::thread thread_;
 };

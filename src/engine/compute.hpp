@@ -23,8 +23,8 @@ class ComputeTask {
   virtual void finish() {}
   /// Back on the loop.
   virtual void done() = 0;
-  /// Whether the trainer waits for it: such tasks go before the others.
-  virtual bool urgent() const { return false; }
+  /// Whether it may come after all tasks that are not: the trainer waits for many of these.
+  virtual bool in_background() const { return false; }
 };
 
 /// The seam to the CPUs: real threads, or a simulation.

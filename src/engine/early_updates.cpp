@@ -58,17 +58,16 @@ void EarlyUpdates::complete(std::uint32_t tensor, std::uint32_t count) {
         [this](const store::Segment& segment) { return factors_[segment.parameter].has_value(); });
     if (!touched) continue;
     order_.ready(piece.chunk);
-    if (early.where == Where::kNever) make_ready(piece.chunk);  // else it is being withdrawn
+    if (early.where == Where::kNever) make_ready(piece.chunk);  // else it is withdrawn
   }
   advance();
 }
 
 void EarlyUpdates::make_ready(std::uint32_t chunk) {
   chunks_[chunk].where = Where::kReady;
-  if (chunks_[chunk].read_ahead)
-    ready_.push_front(chunk);
-  else
-    ready_.push_back(chunk);
+  const auto first_without =
+      std::ranges::find_if_not(ready_, [this](std::uint32_t other) { return chunks_[other].read_ahead; });
+  ready_.insert(chunks_[chunk].read_ahead ? first_without : ready_.end(), chunk);
 }
 
 void EarlyUpdates::reopen(std::uint32_t tensor, std::function<void()> then) {
@@ -121,20 +120,13 @@ void EarlyUpdates::advance() {
 }
 
 bool EarlyUpdates::begin_next() {
-  while (!ready_.empty() && chunks_[ready_.front()].where != Where::kReady) ready_.pop_front();
+  drop_unfit();
   if (ready_.empty() || !may_hold_gradient()) return false;
   const std::uint32_t chunk = ready_.front();
   Early& early = chunks_[chunk];
   if (!early.read_ahead && !updates_.has_room()) return false;
   ready_.pop_front();
-  if (!gradients_.in_frame(chunk)) {
-    // To read it back here would take a frame from a gradient that is to come.
-    early.where = Where::kNever;
-    if (early.read_ahead) withdraw(chunk);
-    return true;
-  }
   early.where = Where::kUnderWay;
-  early.given_up = false;  // as a record that was read ahead before
   ++under_way_;
   if (std::exchange(early.read_ahead, false)) {
     std::erase(read_ahead_, chunk);
@@ -145,16 +137,29 @@ bool EarlyUpdates::begin_next() {
   return true;
 }
 
+void EarlyUpdates::drop_unfit() {
+  while (!ready_.empty()) {
+    const std::uint32_t chunk = ready_.front();
+    Early& early = chunks_[chunk];
+    // To read a gradient back here would take a frame from one that is to come.
+    if (early.where == Where::kReady && gradients_.in_frame(chunk)) return;
+    ready_.pop_front();
+    if (early.where != Where::kReady) continue;
+    early.open = false;
+    early.where = Where::kNever;
+    if (early.read_ahead) withdraw(chunk);
+  }
+}
+
 void EarlyUpdates::make_room() {
-  if (chunks_[ready_.front()].read_ahead || updates_.has_room()) return;
-  // A record that was passed over gives way at once, one that is yet to come only where nothing else will.
-  const auto passed_over = std::ranges::find_if(read_ahead_, [this](std::uint32_t chunk) {
-    return chunks_[chunk].where == Where::kNever && order_.passed_over(chunk);
-  });
-  if (passed_over != read_ahead_.end())
-    withdraw(*passed_over);
-  else if (under_way_ == 0 && !read_ahead_.empty())
-    withdraw(read_ahead_.back());
+  // What is ready can go on, so it gets the frame of what waits: of a record that was passed over, else of the one that
+  // is wanted last.
+  while (!ready_.empty() && !chunks_[ready_.front()].read_ahead && !updates_.has_room() &&
+         !read_ahead_.empty() && withdrawn_ < ready_.size()) {
+    const auto passed_over =
+        std::ranges::find_if(read_ahead_, [this](std::uint32_t chunk) { return order_.passed_over(chunk); });
+    withdraw(passed_over != read_ahead_.end() ? *passed_over : read_ahead_.back());
+  }
 }
 
 void EarlyUpdates::read_next() {
@@ -162,7 +167,8 @@ void EarlyUpdates::read_next() {
     const std::optional<std::uint32_t> chunk = order_.next();
     if (!chunk) return;
     Early& early = chunks_[*chunk];
-    if (!early.open || early.where != Where::kNever) continue;
+    const bool to_come = early.open && early.missing > 0 && early.where == Where::kNever;
+    if (!to_come) continue;
     early.read_ahead = true;
     read_ahead_.push_back(*chunk);
     updates_.read_ahead(update_of(*chunk), ended_of(*chunk));
@@ -170,11 +176,11 @@ void EarlyUpdates::read_next() {
 }
 
 void EarlyUpdates::withdraw(std::uint32_t chunk) {
-  Early& early = chunks_[chunk];
   std::erase(read_ahead_, chunk);
-  early.where = Where::kUnderWay;
-  early.given_up = true;
+  chunks_[chunk].read_ahead = false;
+  chunks_[chunk].where = Where::kWithdrawn;
   ++under_way_;
+  ++withdrawn_;
   updates_.give_up(chunk);
 }
 
@@ -192,21 +198,24 @@ void EarlyUpdates::ended(std::uint32_t chunk, const Status& status,
                          const std::optional<NextRecord>& written) {
   Early& early = chunks_[chunk];
   --under_way_;
-  const bool begun = !std::exchange(early.read_ahead, false);
-  early.where = status.ok() ? Where::kMade : begun ? Where::kThrownAway : Where::kNever;
-  early.written = written;
-  if (!begun && early.open && order_.is_ready(chunk)) make_ready(chunk);  // while it was withdrawn
-  if (!status.ok() && !early.given_up) stop();
-  if (ended_)
-    ended_(chunk, early.given_up ? Status() : status);
-  else
-    advance();
+  if (early.where == Where::kWithdrawn) {
+    --withdrawn_;
+    early.where = Where::kNever;
+    if (early.open && order_.is_ready(chunk)) make_ready(chunk);  // meanwhile
+    if (ended_) ended_(chunk, {});
+  } else {
+    if (!status.ok() && !early.given_up) stop();
+    early.where = status.ok() ? Where::kMade : Where::kThrownAway;
+    early.written = written;
+    if (ended_) ended_(chunk, early.given_up ? Status() : status);
+  }
+  if (!ended_) advance();
   settle();
 }
 
 std::uint64_t EarlyUpdates::throw_away(std::uint32_t chunk) {
   Early& early = chunks_[chunk];
-  if (early.read_ahead && early.where != Where::kUnderWay) withdraw(chunk);
+  if (early.read_ahead) withdraw(chunk);
   switch (early.where) {
     case Where::kReady:
       early.where = Where::kNever;
@@ -221,6 +230,7 @@ std::uint64_t EarlyUpdates::throw_away(std::uint32_t chunk) {
       early.where = Where::kThrownAway;
       return 1;
     case Where::kNever:
+    case Where::kWithdrawn:
     case Where::kThrownAway:
       return 0;
   }
@@ -243,7 +253,7 @@ void EarlyUpdates::decided(const StepFactors& factors, double gradient_factor) {
   for (const std::uint32_t chunk : candidates_) {
     if (!guessed(chunk, factors))
       thrown_away += throw_away(chunk);
-    else if (under_way(chunk) && !chunks_[chunk].given_up)
+    else if (chunks_[chunk].where == Where::kUnderWay && !chunks_[chunk].given_up)
       updates_.adopt(chunk);
   }
   judge(right ? plan::Guess::kRight : plan::Guess::kWrong, thrown_away);

@@ -19,7 +19,8 @@ namespace sluice::engine {
 /// beside the state until the step is decided: then it is kept where the guess was right, given back where not, and
 /// the chunk is left to the step with the gradient still held. A chunk is tried once a step; whatever goes wrong here
 /// is no failure, only work for the step. Frames that no update needs yet are filled with the records whose gradients
-/// are expected next, in the order of the last step, so that the drive does not wait for backward.
+/// are expected next, in the order of the last step, so that the drive does not wait for backward; a surprise gets its
+/// frame from one of them.
 /// Order of calls: begin -> (contributed | closed | reopen | renumbered | stop)* -> (decided -> take* -> conclude |
 /// skipped)? -> drop.
 /// Threads: the loop's.
@@ -27,7 +28,7 @@ class EarlyUpdates {
  public:
   EarlyUpdates(State& state, RecordUpdates& updates, Gradients& gradients, Undo undo);
 
-  /// A step begins, whose gradients are multiplied by `gradient_factor` unless they are clipped.
+  /// A step begins, whose gradients are multiplied by `gradient_factor` unless they are clipped. Begins to read ahead.
   /// Shape: `expected` by tensor: contributions, ContributionCounts::kUnknown where no number is the last.
   void begin(double gradient_factor, std::vector<std::uint32_t> expected);
   /// A tensor has `count` whole contributions.
@@ -46,9 +47,12 @@ class EarlyUpdates {
   void decided(const StepFactors& factors, double gradient_factor);
   /// The step is decided to be skipped.
   void skipped();
-  /// After decided(): whether the chunk's update has still to end; `ended` is called for each that has. One that is
-  /// right and fails is a failure of the step; one that was given up is reported as ok, and take() then gives none.
-  bool under_way(std::uint32_t chunk) const { return chunks_[chunk].where == Where::kUnderWay; }
+  /// After decided(): whether the chunk's update has still to end, or only to give its frame back; `ended` is called for
+  /// each that has. One that is right and fails is a failure of the step; one that was given up is reported as ok, and
+  /// take() then gives none. A record that was read ahead may be of a chunk that got no gradient.
+  bool under_way(std::uint32_t chunk) const {
+    return chunks_[chunk].where == Where::kUnderWay || chunks_[chunk].where == Where::kWithdrawn;
+  }
   bool any_under_way() const { return under_way_ > 0; }
   using Ended = std::function<void(std::uint32_t chunk, const Status& status)>;
   void when_ended(Ended ended) { ended_ = std::move(ended); }
@@ -65,9 +69,10 @@ class EarlyUpdates {
 
  private:
   enum class Where : std::uint8_t {
-    kNever,     ///< not in this step, or not yet
-    kReady,     ///< waits for a frame
-    kUnderWay,  ///< given up or not; also a record that was read ahead in vain
+    kNever,      ///< not in this step, or not yet
+    kReady,      ///< waits for a frame
+    kUnderWay,   ///< given up or not
+    kWithdrawn,  ///< gives its frame back
     kMade,
     kThrownAway,  ///< was begun
   };
@@ -75,7 +80,7 @@ class EarlyUpdates {
     Where where = Where::kNever;
     bool open = false;          // may become ready
     std::uint32_t missing = 0;  // tensors that are not complete
-    bool read_ahead = false;    // has a frame with its record, and was not begun
+    bool read_ahead = false;    // has a frame for its record, and was not begun
     bool given_up = false;      // while under way
     std::optional<NextRecord> written = {};
   };
@@ -86,9 +91,11 @@ class EarlyUpdates {
   bool may_hold_gradient() const;
   void advance();
   bool begin_next();
+  /// Takes out of those that are ready, up to the first that may begin, what no longer is.
+  void drop_unfit();
   void make_room();
   void read_next();
-  /// Gives back the frame of a record that was read ahead.
+  /// Gives back the frame of a record that was read ahead; that may end, and begin others, before this returns.
   void withdraw(std::uint32_t chunk);
   RecordUpdate update_of(std::uint32_t chunk) const;
   RecordUpdates::Finished ended_of(std::uint32_t chunk);
@@ -114,7 +121,8 @@ class EarlyUpdates {
   std::deque<std::uint32_t> ready_;        // those whose record is read ahead first
   std::vector<std::uint32_t> read_ahead_;  // chunks, the farthest last
   bool foretold_ = false;                  // what gets ready depends on nothing that is not known
-  std::uint32_t under_way_ = 0;
+  std::uint32_t under_way_ = 0;            // withdrawn ones too
+  std::uint32_t withdrawn_ = 0;
   bool stopped_ = true;
   std::uint64_t kept_ = 0, redone_ = 0;
   Ended ended_;

@@ -50,8 +50,6 @@ class AddTask final : public ComputeTask {
     for (const kernels::NormDelta& norm : norms_) total_.merge(norm);
   }
 
-  bool urgent() const override { return true; }
-
   void done() override {
     const auto done = std::move(done_);
     const kernels::NormDelta total = total_;

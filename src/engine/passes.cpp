@@ -55,12 +55,12 @@ Result<std::uint64_t> Core::begin(std::string_view phase, PassEnd end, const Ste
     const std::string name = (options != nullptr ? "step:" : "pass:") + std::string(phase);
     id = next_pass_++;
     place.emplace(id, phases_[name], end);
+    follow_innermost();
     if (options != nullptr) {
       step_options_ = *options;
       std::ranges::fill(contributions_, Contributions{});
       running_->early->begin(unscaling(*options), contribution_counts_->expected(options->micro_batches));
     }
-    follow_innermost();
     loop().complete(ticket, {});
   }));
   return id;

@@ -26,6 +26,10 @@ RecordUpdates::Job* RecordUpdates::find(std::uint32_t chunk) {
 }
 
 void RecordUpdates::read_ahead(const RecordUpdate& update, Finished finished) {
+  begin(update, std::move(finished), io::Priority::kBackground);
+}
+
+void RecordUpdates::begin(const RecordUpdate& update, Finished finished, io::Priority priority) {
   Job& job = take_job();
   job = {};
   job.update = update;
@@ -34,8 +38,8 @@ void RecordUpdates::read_ahead(const RecordUpdate& update, Finished finished) {
   job.record = frames_.try_acquire();
   job.awaited = 3;
   if (update.mode == StepMode::kComputeOnly) return arrived(job, {});
-  records_.read(update.chunk, {0, state_.class_of(update.chunk).planes.size()}, job.record,
-                io::Priority::kReadAhead, [this, &job](Status status) { arrived(job, std::move(status)); });
+  records_.read(update.chunk, {0, state_.class_of(update.chunk).planes.size()}, job.record, priority,
+                [this, &job](Status status) { arrived(job, std::move(status)); });
 }
 
 void RecordUpdates::go_on(std::uint32_t chunk) {
@@ -53,7 +57,7 @@ void RecordUpdates::go_on(std::uint32_t chunk) {
 }
 
 void RecordUpdates::start(const RecordUpdate& update, Finished finished) {
-  read_ahead(update, std::move(finished));
+  begin(update, std::move(finished), io::Priority::kReadAhead);
   go_on(update.chunk);
 }
 

@@ -67,7 +67,7 @@ class RecordUpdates {
     return static_cast<std::size_t>(std::ranges::count_if(
         jobs_, [](const Job& job) { return job.active && !job.held_back && !job.gradient_free; }));
   }
-  /// Begins with the record alone: without its gradient the update goes no further until go_on(), or give_up().
+  /// Begins with the record alone, behind all other I/O: the update goes no further until go_on(), or give_up().
   /// `finished` is called when its frame is free again.
   /// Requires: has_room(), no update of the chunk is under way.
   void read_ahead(const RecordUpdate& update, Finished finished);
@@ -106,6 +106,7 @@ class RecordUpdates {
     std::vector<std::function<void()>> waiting = {};  // for the gradient
   };
 
+  void begin(const RecordUpdate& update, Finished finished, io::Priority priority);
   Job& take_job();
   Job* find(std::uint32_t chunk);
   void arrived(Job& job, Status status);

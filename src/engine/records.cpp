@@ -164,7 +164,7 @@ void Records::save(std::uint32_t chunk, io::Place slot, const std::byte* record,
 
 void Records::write_record(Movement movement, const std::byte* record, Done done) {
   movement.op = io::Op::kWrite;
-  movement.priority = io::Priority::kWriteBehind;
+  movement.priority = io::Priority::kBackground;
   movement.file = &state_.store->data(movement.place.drive);
   movement.buffer = const_cast<std::byte*>(record);  // a write only reads it
   movement.bytes = state_.chunk_layout(movement.chunk).record.bytes;
@@ -183,7 +183,7 @@ void Records::read_gradient(std::uint32_t chunk, std::byte* plane, io::Priority 
 
 void Records::write_gradient(std::uint32_t chunk, const std::byte* plane, Done done) {
   move_gradient({.op = io::Op::kWrite,
-                 .priority = io::Priority::kWriteBehind,
+                 .priority = io::Priority::kBackground,
                  .chunk = chunk,
                  .what = "write gradient",
                  .buffer = const_cast<std::byte*>(plane),  // a write only reads it

@@ -28,6 +28,9 @@ class UpdateTask final : public ComputeTask {
 
   std::uint32_t tiles() const override { return static_cast<std::uint32_t>(tiles_); }
 
+  /// A fetch or a gradient that waits for arithmetic goes first; a step waits for updates alone.
+  bool in_background() const override { return true; }
+
   /// Goes through a tile in order of elements: what has factors is updated, the rest stays, and all of it is hashed as it was
   /// and as it is.
   void run(std::uint32_t tile) override {

@@ -54,9 +54,9 @@ struct HostPartition {
 
 /// Divides the host budget. At least 3 x (largest record + its gradient plane: read, update, write) + 2 x
 /// largest weight plane + what is reserved, less where there are fewer chunks. What is beyond goes to
-/// gradient frames until every stepped chunk has one, to whole resident records (from the first chunk on, whose
-/// gradients a backward pass gives last: a resident record is not updated before all are in; stepped ones
-/// before frozen ones), and what is left over to weight frames; on the way up to a quarter of it buys depth, up
+/// gradient frames until every stepped chunk has one, to whole resident records (from the first chunk on, in one
+/// class that of the first registered parameters, whose gradients a backward pass gives last: a resident record
+/// is not updated before all are in; stepped ones before frozen ones), and what is left over to weight frames; on the way up to a quarter of it buys depth, up
 /// to 8 record and 8 weight frames. More budget never gives more traffic_bytes.
 /// Errors: kResourceExhausted with the arithmetic: needed, given, the smallest budget that would do.
 /// Threads: any; pure.

@@ -16,8 +16,18 @@ void ReadyOrder::ready(std::uint32_t item) {
   if (foretold_[item]) passed_ = std::max(passed_, *foretold_[item]);
 }
 
+bool ReadyOrder::goes_as_foretold() const {
+  std::size_t alike = 0;
+  for (std::size_t i = 1; i < seen_.size(); ++i) {
+    const std::optional<std::uint32_t> before = foretold_[seen_[i - 1]], after = foretold_[seen_[i]];
+    if (before && after && *before < *after) ++alike;
+  }
+  return static_cast<double>(alike) >= kAlike * static_cast<double>(seen_.size() - 1);
+}
+
 void ReadyOrder::learn() {
   if (seen_.empty()) return;
+  trusted_ = order_.empty() || goes_as_foretold();
   order_.swap(seen_);
   seen_.clear();
   foretold_.assign(foretold_.size(), std::nullopt);
@@ -25,7 +35,7 @@ void ReadyOrder::learn() {
 }
 
 std::optional<std::uint32_t> ReadyOrder::next() {
-  while (next_ < order_.size()) {
+  while (trusted_ && next_ < order_.size()) {
     const std::uint32_t item = order_[next_++];
     if (!ready_[item]) return item;
   }

@@ -2,16 +2,17 @@
 
 #include <cstdint>
 #include <optional>
-#include <utility>
 #include <vector>
 
 namespace sluice::plan {
 
-/// The order in which items (chunks) get ready in a step, foretold from the last step that went to its end: what to
-/// read ahead.
+/// The order in which items (chunks) get ready in a step, foretold from the last step that went to its end, unless that
+/// step went another way than the one before it: what to read ahead.
 /// Cost: constant for each item and call.
 class ReadyOrder {
  public:
+  static constexpr double kAlike = 0.75;
+
   explicit ReadyOrder(std::uint32_t items) : foretold_(items), ready_(items) {}
 
   /// A step begins, whatever became of the last one.
@@ -20,7 +21,7 @@ class ReadyOrder {
   void ready(std::uint32_t item);
   bool is_ready(std::uint32_t item) const { return ready_[item]; }
   /// The step goes to its end: the next one is expected to go the same way. One in which nothing got ready tells
-  /// nothing.
+  /// nothing; after one in which less than kAlike of the items followed each other as foretold, nothing is foretold.
   void learn();
 
   /// The item that is expected next of those that are not ready; each is given once in a step, in order.
@@ -29,8 +30,11 @@ class ReadyOrder {
   bool passed_over(std::uint32_t item) const { return foretold_[item] && *foretold_[item] < passed_; }
 
  private:
+  bool goes_as_foretold() const;
+
   std::vector<std::uint32_t> order_;                    // of the last step
   std::vector<std::optional<std::uint32_t>> foretold_;  // by item: its place in it
+  bool trusted_ = true;
   // Of this step.
   std::vector<std::uint32_t> seen_;  // in order
   std::vector<bool> ready_;          // by item

@@ -33,16 +33,17 @@ class Wakes {
 /// Writes down when it ran.
 class NotingTask : public ComputeTask {
  public:
-  NotingTask(std::vector<int>& ran, int number, bool urgent) : ran_(ran), number_(number), urgent_(urgent) {}
+  enum class Place : std::uint8_t { kFirst, kBackground };
+  NotingTask(std::vector<int>& ran, int number, Place place) : ran_(ran), number_(number), place_(place) {}
   std::uint32_t tiles() const override { return 1; }
   void run(std::uint32_t) override { ran_.push_back(number_); }
   void done() override {}
-  bool urgent() const override { return urgent_; }
+  bool in_background() const override { return place_ == Place::kBackground; }
 
  private:
   std::vector<int>& ran_;
   const int number_;
-  const bool urgent_;
+  const Place place_;
 };
 
 /// Occupies the threads until it is let go.
@@ -65,22 +66,24 @@ class LongTask : public ComputeTask {
   std::atomic<bool> runs_ = false, let_go_ = false;
 };
 
-TEST(ThreadCompute, RunsWhatTheTrainerWaitsForFirstAndTheRestInOrder) {
+TEST(ThreadCompute, RunsWhatIsInTheBackgroundLastAndBothInOrder) {
   Wakes wakes;
   auto compute = make_thread_compute(1, [&] { wakes.wake(); });
   ASSERT_TRUE(compute.ok()) << compute.status().to_string();
   std::vector<int> ran;  // by one thread at a time
   LongTask first;
-  NotingTask behind1(ran, 1, false), behind2(ran, 2, false), urgent3(ran, 3, true), urgent4(ran, 4, true);
+  using Place = NotingTask::Place;
+  NotingTask one(ran, 1, Place::kBackground), two(ran, 2, Place::kBackground);
+  NotingTask three(ran, 3, Place::kFirst), four(ran, 4, Place::kFirst);
   (*compute)->submit(first);
   first.await_run();
-  for (ComputeTask* task : {&behind1, &behind2, &urgent3, &urgent4}) (*compute)->submit(*task);
+  for (ComputeTask* task : {&one, &two, &three, &four}) (*compute)->submit(*task);
   first.let_go();
   wakes.await(5);
   EXPECT_EQ(ran, (std::vector<int>{3, 4, 1, 2}));
   std::set<ComputeTask*> polled;
   while (ComputeTask* task = (*compute)->poll()) EXPECT_TRUE(polled.insert(task).second);
-  EXPECT_EQ(polled, (std::set<ComputeTask*>{&first, &behind1, &behind2, &urgent3, &urgent4}));
+  EXPECT_EQ(polled, (std::set<ComputeTask*>{&first, &one, &two, &three, &four}));
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ TEST_F(EarlyReadAhead, FillsTheFramesBeforeTheGradientsComeAndReadsEachRecordOnc
     Pass pass = begin();
     let_all_happen();
     const std::uint64_t frames = records_read() / kRecord;
-    EXPECT_GE(frames, 3U);
+    EXPECT_EQ(frames, 3U);  // all that these budgets give
     EXPECT_EQ(records_written(), 0U);
     std::uint64_t given = 0;
     for (std::size_t i = kCount; i-- > 0;) {
@@ -44,6 +44,49 @@ TEST_F(EarlyReadAhead, FillsTheFramesBeforeTheGradientsComeAndReadsEachRecordOnc
     EXPECT_EQ(records_read(), kCount * kRecord);
     EXPECT_EQ(records_written(), kCount * kRecord);
   }
+}
+
+TEST_F(EarlyReadAhead, GoesBehindTheFetchesOfForward) {
+  constexpr std::int64_t kReadNs = 1'000'000;  // of a weight plane
+  house.drive_options.delay_ns = [](const io::Request& request, std::int64_t) {
+    return static_cast<std::int64_t>(request.bytes) * kReadNs / (kChunk * 2);
+  };
+  options.io.queue_depth = 1;
+  open();
+  for (std::uint64_t number = 0; number < 2; ++number) {
+    at_seal = engine->stats();
+    Pass pass = begin();
+    const std::int64_t begin_ns = house.world.now_ns();
+    { const Lease lease = fetch(pass, {it[0]}); }
+    EXPECT_LT(house.world.now_ns() - begin_ns, 2 * kReadNs);  // a record takes six
+    let_all_happen();
+    EXPECT_EQ(records_read(), number * 3 * kRecord);
+    backward(pass, number);
+    step(pass);
+  }
+}
+
+// What was read ahead of gradients that do not come is no reason to update one after the other.
+TEST_F(EarlyReadAhead, MakesRoomForAllThatAreReady) {
+  constexpr std::int64_t kReadNs = 1'000'000'000;
+  house.drive_options.delay_ns = [](const io::Request& request, std::int64_t) {
+    return request.op == io::Op::kRead ? kReadNs : std::int64_t{1000};
+  };
+  open_and_train();
+  Pass other = begin();
+  for (std::size_t i = kCount; i-- > 3;) give(other, it[i], values(i));
+  let_all_happen();
+  step(other);
+  at_seal = engine->stats();
+  Pass pass = begin();
+  let_all_happen();
+  ASSERT_EQ(records_read(), 3 * kRecord);
+  const std::int64_t begin_ns = house.world.now_ns();
+  for (std::size_t i = 3; i-- > 0;) give(pass, it[i], values(i));
+  let_all_happen();
+  EXPECT_LT(house.world.now_ns() - begin_ns, 3 * kReadNs);
+  step(pass);
+  EXPECT_EQ(early(), 3U);
 }
 
 TEST_F(EarlyReadAhead, HoldsItsRecordsOverMicroBatches) {
@@ -114,8 +157,12 @@ TEST_F(EarlyReadAhead, IsLetGoWhereTheGradientsDoNotCome) {
         Pass pass = begin();
         if (read) let_all_happen();
         give(pass, it[only], values(only, 7));
+        const std::uint64_t written = records_written();
         step(pass);
         for (std::size_t i = 0; i < kCount; ++i) EXPECT_EQ(count(it[i]), i == only ? 2U : 1U);
+        if (options.undo == Undo::kOn && !read) {
+          EXPECT_EQ(records_written() - written, kRecord);
+        }
         EXPECT_EQ(engine->stats().redone_updates, 0U);
       });
 }
@@ -127,12 +174,53 @@ TEST_F(EarlyReadAhead, IsLetGoWhenTheGuessIsKnownToBeWrong) {
       at_seal = engine->stats();
       Pass pass = begin({.max_norm = 1e-3});
       if (read) let_all_happen();
+      if (options.undo == Undo::kOn) {
+        EXPECT_EQ(records_read(), 3 * kRecord);
+      }
       backward(pass, 7);
       step(pass);
       EXPECT_EQ(early(), 0U);
       EXPECT_EQ(engine->stats().redone_updates, 0U);
       EXPECT_EQ(engine->stats().wrong_guesses, 0U);
     });
+}
+
+// The gradient of a record that gives its frame back comes, and its update turns out wrong.
+TEST_F(EarlyReadAhead, OfAChunkThatIsWithdrawnAndTriedAllTheSameIsThrownAwayLikeAny) {
+  expect_the_bits_of_serial_steps([&] {
+    train_early();
+    Pass pass = begin();
+    for (std::size_t i = 0; i < kCount; ++i) give(pass, it[i], values(i, 7));  // nothing is read yet
+    let_all_happen();
+    EXPECT_THAT(pass.step({.loss_scale = 4}), IsOk());
+    if (options.undo == Undo::kOn) {
+      EXPECT_EQ(engine->stats().redone_updates, kCount);
+      EXPECT_EQ(engine->stats().wrong_guesses, 1U);
+    }
+  });
+}
+
+// No add_gradient waits for the read of a record that is of no use any more.
+TEST_F(EarlyReadAhead, HoldsUpNoGradientThatWasNotExpected) {
+  constexpr std::int64_t kReadNs = 1'000'000'000;
+  house.drive_options.delay_ns = [](const io::Request& request, std::int64_t) {
+    return request.op == io::Op::kRead ? kReadNs : std::int64_t{1000};
+  };
+  ParameterId small, beside;
+  before_seal = [&] {
+    small = add("small", {300}, {.optimizer = kRule});
+    beside = add("beside", {300}, {.optimizer = kRule});
+  };
+  open();
+  for (std::uint64_t number = 0; number < 2; ++number) {
+    Pass pass = begin();
+    const std::int64_t begin_ns = house.world.now_ns();
+    give(pass, small, Values(300, 1));
+    if (number == 1) give(pass, small, Values(300, 2));
+    give(pass, beside, Values(300, 3));
+    EXPECT_LT(house.world.now_ns() - begin_ns, kReadNs);
+    step(pass);
+  }
 }
 
 TEST_F(EarlyReadAhead, OfAChunkThatGetsMoreThanExpectedIsLeftToTheStep) {

@@ -46,7 +46,7 @@ class DriveLaneTest : public testing::Test {
 };
 
 TEST_F(DriveLaneTest, OneClassAloneHasTheWholeDepth) {
-  for (const Priority priority : {Priority::kDemand, Priority::kReadAhead, Priority::kWriteBehind}) {
+  for (const Priority priority : {Priority::kDemand, Priority::kReadAhead, Priority::kBackground}) {
     DriveLane lane(kDepth);
     Transfer transfer;
     transfer.priority = priority;
@@ -63,10 +63,10 @@ TEST_F(DriveLaneTest, ADemandReadStartsAtOnceThoughWriteBehindHasFilledItsShare)
   fill();
   withdraw(Priority::kDemand);
   for (std::uint32_t i = 0; i < kDepth; ++i) end(Priority::kDemand);
-  offer(Priority::kWriteBehind);
+  offer(Priority::kBackground);
   offer(Priority::kReadAhead);
   fill();
-  EXPECT_EQ(held(Priority::kWriteBehind) + held(Priority::kReadAhead), kDepth - lane_.reserve());
+  EXPECT_EQ(held(Priority::kBackground) + held(Priority::kReadAhead), kDepth - lane_.reserve());
   offer(Priority::kDemand);
   EXPECT_EQ(fill(), lane_.reserve());
   EXPECT_EQ(held(Priority::kDemand), lane_.reserve());
@@ -78,28 +78,28 @@ TEST_F(DriveLaneTest, ThePlaceKeptFreeIsGivenBackOnceNoReadWasSeenForLong) {
   fill();
   withdraw(Priority::kReadAhead);
   for (std::uint32_t i = 0; i < kDepth; ++i) end(Priority::kReadAhead);
-  offer(Priority::kWriteBehind);
+  offer(Priority::kBackground);
   for (std::uint32_t started = fill(); started < DriveLane::kMemory; ++started) {
-    EXPECT_EQ(held(Priority::kWriteBehind), kDepth - lane_.reserve());
-    end(Priority::kWriteBehind);
+    EXPECT_EQ(held(Priority::kBackground), kDepth - lane_.reserve());
+    end(Priority::kBackground);
     EXPECT_GE(fill(), 1u);
   }
-  EXPECT_EQ(held(Priority::kWriteBehind), kDepth);
+  EXPECT_EQ(held(Priority::kBackground), kDepth);
 }
 
 TEST_F(DriveLaneTest, AReadAfterAPhaseOfWritesIsTheNextThatStarts) {
-  offer(Priority::kWriteBehind);
+  offer(Priority::kBackground);
   fill();
-  EXPECT_EQ(held(Priority::kWriteBehind), kDepth);
+  EXPECT_EQ(held(Priority::kBackground), kDepth);
   offer(Priority::kDemand);
   EXPECT_EQ(fill(), 0u);
-  end(Priority::kWriteBehind);
+  end(Priority::kBackground);
   EXPECT_EQ(fill(), 1u);
   EXPECT_EQ(last_, Priority::kDemand);
 }
 
 TEST_F(DriveLaneTest, NoClassStarvesWhateverIsAskedOfTheOthers) {
-  for (const Priority priority : {Priority::kDemand, Priority::kReadAhead, Priority::kWriteBehind})
+  for (const Priority priority : {Priority::kDemand, Priority::kReadAhead, Priority::kBackground})
     offer(priority);
   const std::uint64_t seed = sim::seed_or(20261130);
   SCOPED_TRACE("SLUICE_TEST_SEED=" + std::to_string(seed));
@@ -121,21 +121,21 @@ TEST_F(DriveLaneTest, NoClassStarvesWhateverIsAskedOfTheOthers) {
 
 TEST_F(DriveLaneTest, WriteBehindAtItsShareIsNotPassedOver) {
   offer(Priority::kReadAhead);
-  offer(Priority::kWriteBehind);
+  offer(Priority::kBackground);
   fill();
   withdraw(Priority::kReadAhead);
   while (held(Priority::kReadAhead) > 0) {
     end(Priority::kReadAhead);
     fill();
   }
-  EXPECT_EQ(held(Priority::kWriteBehind), kDepth - lane_.reserve());
+  EXPECT_EQ(held(Priority::kBackground), kDepth - lane_.reserve());
   offer(Priority::kReadAhead);  // has the reserve alone, again and again
   for (int i = 0; i < 100; ++i) {
     fill();
     end(Priority::kReadAhead);
   }
   fill();
-  end(Priority::kWriteBehind);
+  end(Priority::kBackground);
   fill();
   EXPECT_EQ(last_, Priority::kReadAhead);
 }

@@ -192,7 +192,7 @@ TEST_F(QueueDriveTest, ADemandReadIsSubmittedAtOnceThoughWriteBehindHasFilledIts
   load(queue, 0, file, Op::kRead, Priority::kReadAhead, 1, 1);  // reads are at work here
   queue.drain();
   backend.set(file.fd(), {.hangs = true});
-  load(queue, 0, file, Op::kWrite, Priority::kWriteBehind, 100, 1);
+  load(queue, 0, file, Op::kWrite, Priority::kBackground, 100, 1);
   queue.poll();
   EXPECT_EQ(backend.in_flight(file.fd()), 14u);
   load(queue, 0, file, Op::kRead, Priority::kDemand, 1, 1);

@@ -44,7 +44,7 @@ TEST_P(QueueScheduleTest, DemandGoesBeforeReadAheadBeforeWriteBehind) {
   describe(behind, Op::kWrite, target, memory.data(), kPiece, 0);
   describe(ahead, Op::kRead, target, memory.data() + kPiece, kPiece, kPiece);
   describe(demand, Op::kRead, target, memory.data() + 2 * kPiece, kPiece, 2 * kPiece);
-  behind.priority = Priority::kWriteBehind;
+  behind.priority = Priority::kBackground;
   ahead.priority = Priority::kReadAhead;
   const std::size_t before = backend_->log().size();
   for (Counted* transfer : {&behind, &ahead, &demand}) queue.submit(*transfer);
@@ -64,7 +64,7 @@ TEST_P(QueueScheduleTest, AnEndlessHigherClassDoesNotStarveTheLowest) {
   describe(ahead, Op::kWrite, target, memory.data(), memory.size(), memory.size());
   describe(behind, Op::kWrite, target, late.data(), late.size(), 1 << 20);
   ahead.priority = Priority::kReadAhead;
-  behind.priority = Priority::kWriteBehind;
+  behind.priority = Priority::kBackground;
   for (Counted* transfer : {&demand, &ahead, &behind}) queue.submit(*transfer);
   queue.drain();
   std::size_t first_behind = 0;

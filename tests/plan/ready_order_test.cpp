@@ -73,13 +73,39 @@ TEST_F(ReadyOrderTest, FollowsTheLastStepThatWentToItsEnd) {
   step({});
   order.begin();
   EXPECT_EQ(order.next(), 5U);
-  step({2, 5});
+  step({5, 1, 3, 2});
+  step({5, 1, 2});
   order.begin();
-  EXPECT_EQ(order.next(), 2U);
   EXPECT_EQ(order.next(), 5U);
+  EXPECT_EQ(order.next(), 1U);
+  EXPECT_EQ(order.next(), 2U);
   EXPECT_EQ(order.next(), std::nullopt);
   order.ready(2);
-  EXPECT_FALSE(order.passed_over(1));
+  EXPECT_TRUE(order.passed_over(1));
+  EXPECT_FALSE(order.passed_over(3));
+}
+
+TEST_F(ReadyOrderTest, ForetellsNothingAfterAStepThatWentAnotherWay) {
+  step({5, 1, 3, 0});
+  step({0, 3, 1, 5});
+  order.begin();
+  EXPECT_EQ(order.next(), std::nullopt);
+  step({0, 3, 1, 5});
+  order.begin();
+  EXPECT_EQ(order.next(), 0U);
+  // Two sets that take turns.
+  step({4, 2});
+  step({0, 3, 1, 5});
+  order.begin();
+  EXPECT_EQ(order.next(), std::nullopt);
+}
+
+TEST_F(ReadyOrderTest, BearsAFewThatChangePlaces) {
+  step({0, 1, 2, 3, 4, 5});
+  step({0, 2, 1, 3, 4, 5});
+  order.begin();
+  EXPECT_EQ(order.next(), 0U);
+  EXPECT_EQ(order.next(), 2U);
 }
 
 }  // namespace
