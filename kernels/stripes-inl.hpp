@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/lanes-inl.hpp"
 #include "kernels/tile_hash.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -20,7 +21,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #undef SLUICE_KERNELS_FUSES_HASHES
 // Where vectors hold a stripe the sums of a plane are one register.
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+#ifdef SLUICE_KERNELS_AVX512
 #define SLUICE_KERNELS_FUSES_HASHES 1
 
 using StripeWords = hn::CappedTag<std::uint64_t, 8>;

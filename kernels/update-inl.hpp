@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <utility>
 
 #include "kernels/dither-inl.hpp"
@@ -36,6 +37,14 @@ HWY_INLINE T* plane_of(const PlanePointers& planes, Plane plane) {
   return reinterpret_cast<T*>(at(planes, plane));
 }
 
+/// Asks for the memory of a pair's elements of a plane, each cache line once.
+template <class T>
+HWY_INLINE void prefetch_pair(const T* elements) {
+  constexpr std::size_t kLineBytes = 64;
+  const auto* bytes = reinterpret_cast<const std::byte*>(elements);
+  for (std::size_t line = 0; line < pair_lanes() * sizeof(T); line += kLineBytes) hwy::Prefetch(bytes + line);
+}
+
 /// Bytes of an element in one of the planes that a policy's part stands for.
 struct ElementBytes {
   Plane plane;
@@ -46,16 +55,20 @@ struct ElementBytes {
 
 struct SplitWeights {
   static constexpr ElementBytes kPlanes[] = {{Plane::kWeight, 2}, {Plane::kResidual, 2}};
+  static constexpr float kOverflow = Bf16Split::kOverflow;
   explicit HWY_INLINE SplitWeights(const PlanePointers& planes)
       : weight(plane_of<std::uint16_t>(planes, Plane::kWeight)),
         residual(plane_of<std::int16_t>(planes, Plane::kResidual)) {}
-  HWY_INLINE Floats load(std::size_t i) const { return Bf16Split::load(weight + i, residual + i); }
-  HWY_INLINE void store(std::size_t i, Floats p) const { Bf16Split::store(weight + i, residual + i, p); }
-  HWY_INLINE void prefetch(std::size_t i) const {
-    hwy::Prefetch(weight + i);
-    hwy::Prefetch(residual + i);
+  HWY_INLINE void load(std::size_t i, Floats& low, Floats& high) const {
+    Bf16Split::load(weight + i, residual + i, low, high);
   }
-  static HWY_INLINE std::size_t overflows(Floats p) { return hn::CountTrue(F32(), Bf16Split::overflows(p)); }
+  HWY_INLINE void store(std::size_t i, Floats low, Floats high) const {
+    Bf16Split::store(weight + i, residual + i, low, high);
+  }
+  HWY_INLINE void prefetch(std::size_t i) const {
+    prefetch_pair(weight + i);
+    prefetch_pair(residual + i);
+  }
 
   std::uint16_t* weight;
   std::int16_t* residual;
@@ -63,38 +76,37 @@ struct SplitWeights {
 
 struct Fp32Weights {
   static constexpr ElementBytes kPlanes[] = {{Plane::kWeight, 4}};
+  static constexpr float kOverflow = std::numeric_limits<float>::infinity();
   explicit HWY_INLINE Fp32Weights(const PlanePointers& planes)
       : weight(plane_of<float>(planes, Plane::kWeight)) {}
-  HWY_INLINE Floats load(std::size_t i) const { return F32Format::load(weight + i); }
-  HWY_INLINE void store(std::size_t i, Floats p) const {
-    F32Format::store(weight + i, floats_of(nan_or(p, word(0x7FC00000), bits_of(p))));
+  HWY_INLINE void load(std::size_t i, Floats& low, Floats& high) const {
+    F32Format::load(weight + i, low, high);
   }
-  HWY_INLINE void prefetch(std::size_t i) const { hwy::Prefetch(weight + i); }
-  static HWY_INLINE std::size_t overflows(Floats) { return 0; }
+  HWY_INLINE void store(std::size_t i, Floats low, Floats high) const {
+    F32Format::store(weight + i, low, high);
+  }
+  HWY_INLINE void prefetch(std::size_t i) const { prefetch_pair(weight + i); }
 
   float* weight;
 };
 
 struct Fp16MasterWeights {
   static constexpr ElementBytes kPlanes[] = {{Plane::kWeight, 2}, {Plane::kMaster, 4}};
+  // In the middle of the greatest half and 2^16, and ties go to the even one.
+  static constexpr float kOverflow = 65520.0f;
   explicit HWY_INLINE Fp16MasterWeights(const PlanePointers& planes)
       : weight(plane_of<std::uint16_t>(planes, Plane::kWeight)),
         master(plane_of<float>(planes, Plane::kMaster)) {}
-  HWY_INLINE Floats load(std::size_t i) const { return F32Format::load(master + i); }
-  HWY_INLINE void store(std::size_t i, Floats p) const {
-    const Floats canonical = floats_of(nan_or(p, word(0x7FC00000), bits_of(p)));
-    F32Format::store(master + i, canonical);
-    F16Format::store(weight + i, canonical);
+  HWY_INLINE void load(std::size_t i, Floats& low, Floats& high) const {
+    F32Format::load(master + i, low, high);
+  }
+  HWY_INLINE void store(std::size_t i, Floats low, Floats high) const {
+    F32Format::store(master + i, low, high);
+    F16Format::store(weight + i, low, high);
   }
   HWY_INLINE void prefetch(std::size_t i) const {
-    hwy::Prefetch(weight + i);
-    hwy::Prefetch(master + i);
-  }
-  static HWY_INLINE std::size_t overflows(Floats p) {
-    // 65520 lies in the middle of the greatest half and 2^16, and ties go to the even one.
-    const Floats magnitude = hn::Abs(p);
-    return hn::CountTrue(F32(), hn::And(hn::Ge(magnitude, hn::Set(F32(), 65520.0f)),
-                                        hn::Lt(magnitude, floats_of(word(0x7F800000)))));
+    prefetch_pair(weight + i);
+    prefetch_pair(master + i);
   }
 
   std::uint16_t* weight;
@@ -111,8 +123,8 @@ struct MomentArrays {
   explicit HWY_INLINE MomentArrays(const PlanePointers& planes)
       : first(plane_of<T>(planes, Plane::kMoment1)), second(plane_of<T>(planes, Plane::kMoment2)) {}
   HWY_INLINE void prefetch(std::size_t i) const {
-    if constexpr (has_first(kMoments)) hwy::Prefetch(first + i);
-    if constexpr (has_second(kMoments)) hwy::Prefetch(second + i);
+    if constexpr (has_first(kMoments)) prefetch_pair(first + i);
+    if constexpr (has_second(kMoments)) prefetch_pair(second + i);
   }
 
   T* first;
@@ -123,13 +135,13 @@ template <Moments kMoments>
 struct Fp32Moments : MomentArrays<float, kMoments> {
   HWY_INLINE Fp32Moments(const PlanePointers& planes, const Dither&)
       : MomentArrays<float, kMoments>(planes) {}
-  HWY_INLINE void load(std::size_t i, Floats& m, Floats& v) const {
-    if constexpr (has_first(kMoments)) m = F32Format::load(this->first + i);
-    if constexpr (has_second(kMoments)) v = F32Format::load(this->second + i);
+  HWY_INLINE void load(std::size_t i, Floats& m_low, Floats& m_high, Floats& v_low, Floats& v_high) const {
+    if constexpr (has_first(kMoments)) F32Format::load(this->first + i, m_low, m_high);
+    if constexpr (has_second(kMoments)) F32Format::load(this->second + i, v_low, v_high);
   }
-  HWY_INLINE void store(std::size_t i, Floats m, Floats v) const {
-    if constexpr (has_first(kMoments)) F32Format::store(this->first + i, m);
-    if constexpr (has_second(kMoments)) F32Format::store(this->second + i, v);
+  HWY_INLINE void store(std::size_t i, Floats m_low, Floats m_high, Floats v_low, Floats v_high) const {
+    if constexpr (has_first(kMoments)) F32Format::store(this->first + i, m_low, m_high);
+    if constexpr (has_second(kMoments)) F32Format::store(this->second + i, v_low, v_high);
   }
 };
 
@@ -145,21 +157,23 @@ template <Moments kMoments>
 struct Bf16Moments : MomentArrays<std::uint16_t, kMoments> {
   HWY_INLINE Bf16Moments(const PlanePointers& planes, const Dither& dither)
       : MomentArrays<std::uint16_t, kMoments>(planes), random(dither) {}
-  HWY_INLINE void load(std::size_t i, Floats& m, Floats& v) const {
-    if constexpr (has_first(kMoments)) m = Bf16Format::load(this->first + i);
-    if constexpr (has_second(kMoments)) v = Bf16Format::load(this->second + i);
+  HWY_INLINE void load(std::size_t i, Floats& m_low, Floats& m_high, Floats& v_low, Floats& v_high) const {
+    if constexpr (has_first(kMoments)) Bf16Format::load(this->first + i, m_low, m_high);
+    if constexpr (has_second(kMoments)) Bf16Format::load(this->second + i, v_low, v_high);
   }
-  HWY_INLINE void store(std::size_t i, Floats m, Floats v) const {
-    const Words bits = random.at(i);
-    if constexpr (has_first(kMoments)) store_dithered(this->first + i, m, bits);
-    if constexpr (has_second(kMoments)) store_dithered(this->second + i, v, hn::ShiftRight<16>(bits));
+  HWY_INLINE void store(std::size_t i, Floats m_low, Floats m_high, Floats v_low, Floats v_high) const {
+    const Words low = random.at(i), high = random.at(i + hn::Lanes(F32()));
+    if constexpr (has_first(kMoments)) store_dithered(this->first + i, m_low, m_high, low, high);
+    if constexpr (has_second(kMoments)) {
+      store_dithered(this->second + i, v_low, v_high, hn::ShiftRight<16>(low), hn::ShiftRight<16>(high));
+    }
   }
 
   DitherLanes random;
 };
 
-/// Copies of the last elements of each plane, fewer than a vector's, padded with zeros: a whole vector works on them,
-/// so that tail and body agree by being one.
+/// Copies of the last elements of each plane, fewer than a pair's, padded with zeros: a whole pair works on them, so that
+/// tail and body agree by being one.
 template <class Weights, class MomentPlanes>
 class TailPlanes {
  public:
@@ -193,23 +207,27 @@ class TailPlanes {
   const PlanePointers& source_;
   const std::size_t first_, count_;
   PlanePointers planes_{};
-  HWY_ALIGN std::byte room_[4][kLanesMax * sizeof(float)] = {};
+  HWY_ALIGN std::byte room_[4][kPairLanesMax * sizeof(float)] = {};
 };
 
-/// One vector of elements; returns how many masters overflow their weight.
+/// One pair of vectors of elements; returns how many masters overflow their weight.
 template <bool kStepWeights, class Rule, class Weights, class MomentPlanes>
-HWY_INLINE std::size_t step_vector(const Rule& rule, const Weights& weights, const MomentPlanes& moments,
-                                   Floats g, std::size_t i) {
-  Floats p = weights.load(i);
-  Floats m = hn::Zero(F32()), v = hn::Zero(F32());
-  moments.load(i, m, v);
-  const Floats stepped = rule.step(g, p, m, v);
-  moments.store(i, m, v);
+HWY_INLINE std::size_t step_pair(const Rule& rule, const Weights& weights, const MomentPlanes& moments,
+                                 Floats g_low, Floats g_high, std::size_t i) {
+  Floats p_low, p_high;
+  weights.load(i, p_low, p_high);
+  Floats m_low = hn::Zero(F32()), m_high = m_low, v_low = m_low, v_high = m_low;
+  moments.load(i, m_low, m_high, v_low, v_high);
+  const Floats stepped_low = rule.step(g_low, p_low, m_low, v_low);
+  const Floats stepped_high = rule.step(g_high, p_high, m_high, v_high);
+  moments.store(i, m_low, m_high, v_low, v_high);
   if constexpr (kStepWeights) {
-    p = stepped;
-    weights.store(i, p);
+    p_low = stepped_low;
+    p_high = stepped_high;
   }
-  return Weights::overflows(p);
+  const std::size_t overflows = settle_masters(p_low, p_high, Weights::kOverflow);
+  if constexpr (kStepWeights) weights.store(i, p_low, p_high);
+  return overflows;
 }
 
 // Divisions and roots fill the window in which a core would find the next misses by itself, so they are asked
@@ -232,9 +250,17 @@ struct StepLoop {
   HWY_INLINE std::size_t step(std::size_t i) const {
     weights.prefetch(i + kPrefetchElements);
     moments.prefetch(i + kPrefetchElements);
-    hwy::Prefetch(gradient + i + kPrefetchElements);
-    const Floats g = hn::Mul(Gradient::load(gradient + i), all(factor));
-    return step_vector<kStepWeights>(rule, weights, moments, g, i);
+    prefetch_pair(gradient + i + kPrefetchElements);
+    return step_with(weights, moments, gradient + i, i);
+  }
+
+  /// The elements from i on of other planes, by the gradient at g.
+  HWY_INLINE std::size_t step_with(const Weights& of_weights, const MomentPlanes& of_moments,
+                                   const GradientElement* g, std::size_t i) const {
+    Floats g_low, g_high;
+    Gradient::load(g, g_low, g_high);
+    return step_pair<kStepWeights>(rule, of_weights, of_moments, hn::Mul(g_low, all(factor)),
+                                   hn::Mul(g_high, all(factor)), i);
   }
 
   const Rule rule;
@@ -249,17 +275,16 @@ std::uint64_t step_elements(const PlanePointers& planes, const std::byte* gradie
                             std::size_t elements, const Factors& factors, const Dither& dither) {
   const StepLoop<kStepWeights, Rule, Gradient, Weights, MomentPlanes> loop(planes, gradient_bytes, factors,
                                                                            dither);
-  const std::size_t lanes = hn::Lanes(F32());
+  const std::size_t lanes = pair_lanes();
   std::uint64_t overflows = 0;
   std::size_t i = 0;
   for (; i + lanes <= elements; i += lanes) overflows += loop.step(i);
   if (const std::size_t rest = elements - i; rest != 0) {
     const TailPlanes<Weights, MomentPlanes> tail(planes, i, rest);
-    const Floats g = hn::Mul(Gradient::load(Tail<typename Gradient::Element>(loop.gradient + i, rest).lanes),
-                             all(loop.factor));
-    overflows +=
-        step_vector<kStepWeights>(loop.rule, Weights(tail.planes()),
-                                  MomentPlanes(tail.planes(), {dither.key, dither.first_element + i}), g, 0);
+    const Tail<typename Gradient::Element> gradient(loop.gradient + i, rest);
+    overflows += loop.step_with(Weights(tail.planes()),
+                                MomentPlanes(tail.planes(), {dither.key, dither.first_element + i}),
+                                gradient.lanes, 0);
     tail.copy_back();
   }
   return overflows;
@@ -299,7 +324,7 @@ std::uint64_t step_and_hash(const PlanePointers& planes, const std::byte* gradie
                             const StripeHashing& stripes) {
   const StepLoop<kStepWeights, Rule, Gradient, Weights, MomentPlanes> loop(planes, gradient_bytes, factors,
                                                                            dither);
-  const std::size_t lanes = hn::Lanes(F32());
+  const std::size_t lanes = pair_lanes();
   std::uint64_t overflows = 0;
   const auto add_written = [&](std::size_t first) HWY_ATTR {
     if (stripes.written != nullptr) add_planes<Weights, MomentPlanes>(*stripes.written, planes, first);
