@@ -50,7 +50,8 @@ std::uint64_t SplitBf16(std::uint16_t* weight, std::int16_t* residual, const flo
     Floats low, high;
     F32Format::load(source, low, high);
     const std::size_t overflows = settle_masters(low, high, Bf16Split::kOverflow);
-    Bf16Split::store(weights, residuals, low, high);
+    Bf16Split::store_weight(weights, low, high);
+    Bf16Split::store_residual(residuals, low, high);
     return overflows;
   };
   const std::size_t lanes = pair_lanes();

@@ -244,8 +244,10 @@ struct Bf16Split {
     high = join(weight + hn::Lanes(F32()), residual + hn::Lanes(F32()));
 #endif
   }
-  static HWY_INLINE void store(std::uint16_t* weight, std::int16_t* residual, Floats low, Floats high) {
+  static HWY_INLINE void store_weight(std::uint16_t* weight, Floats low, Floats high) {
     store_high_halves(weight, hn::Add(bits_of(low), word(0x8000)), hn::Add(bits_of(high), word(0x8000)));
+  }
+  static HWY_INLINE void store_residual(std::int16_t* residual, Floats low, Floats high) {
     // bits - (weight << 16) modulo 2^16 is the low half of bits.
     store_low_halves(reinterpret_cast<std::uint16_t*>(residual), bits_of(low), bits_of(high));
   }
