@@ -49,7 +49,7 @@ std::uint64_t SplitBf16(std::uint16_t* weight, std::int16_t* residual, const flo
   const auto split = [](std::uint16_t* weights, std::int16_t* residuals, const float* source) HWY_ATTR {
     Floats low, high;
     F32Format::load(source, low, high);
-    const std::size_t overflows = settle_masters(low, high, Bf16Split::kOverflow);
+    const std::size_t overflows = settle_masters<Bf16Split>(low, high);
     Bf16Split::store_weight(weights, low, high);
     Bf16Split::store_residual(residuals, low, high);
     return overflows;

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 HWY_BEFORE_NAMESPACE();
 namespace sluice::kernels {
@@ -117,11 +118,13 @@ struct F32Format {
   }
 };
 
+/// Every NaN the same.
+HWY_INLINE Floats canonical(Floats x) { return floats_of(nan_or(x, word(0x7FC00000), bits_of(x))); }
+
 /// As a moment is stored: nothing denormal, and every NaN the same.
 HWY_INLINE Floats settled(Floats moment) {
   const auto tiny = hn::Lt(hn::Abs(moment), hn::Set(F32(), FLT_MIN));
-  const Words kept = nan_or(moment, word(0x7FC00000), bits_of(moment));
-  return hn::IfThenZeroElse(tiny, floats_of(kept));
+  return hn::IfThenZeroElse(tiny, canonical(moment));
 }
 
 /// settled() of each moment in place. A step's moments are hardly ever anything else already, which one test of all shows.
@@ -201,18 +204,24 @@ struct F16Format {
   }
 };
 
-/// As masters of a pair are stored: every NaN the same. Returns how many of them are finite and of a magnitude from
-/// `overflow` on.
-HWY_INLINE std::size_t settle_masters(Floats& low, Floats& high, float overflow) {
-  const auto ordinary = [&](Floats x) HWY_ATTR { return hn::Lt(hn::Abs(x), all(overflow)); };
-  if (HWY_LIKELY(hn::AllTrue(F32(), hn::And(ordinary(low), ordinary(high))))) return 0;
+/// As masters of a pair are stored: every NaN the same. Returns how many of them are finite, but of a magnitude from
+/// Weights::kOverflow on, which may be Inf.
+template <class Weights>
+HWY_INLINE std::size_t settle_masters(Floats& low, Floats& high) {
+  const Floats overflow = all(Weights::kOverflow);
   std::size_t overflows = 0;
-  for (Floats* x : {&low, &high}) {
-    const Floats magnitude = hn::Abs(*x);
-    overflows += hn::CountTrue(
-        F32(), hn::And(hn::Ge(magnitude, all(overflow)), hn::Lt(magnitude, floats_of(word(0x7F800000)))));
-    *x = floats_of(nan_or(*x, word(0x7FC00000), bits_of(*x)));
+  if constexpr (Weights::kOverflow != std::numeric_limits<float>::infinity()) {
+    // One test for NaN too; neither is to be expected.
+    const auto ordinary = [&](Floats x) HWY_ATTR { return hn::Lt(hn::Abs(x), overflow); };
+    if (HWY_LIKELY(hn::AllTrue(F32(), hn::And(ordinary(low), ordinary(high))))) return 0;
+    const auto count = [&](Floats x) HWY_ATTR {
+      const auto finite = hn::Lt(hn::Abs(x), floats_of(word(0x7F800000)));
+      return hn::CountTrue(F32(), hn::And(hn::Ge(hn::Abs(x), overflow), finite));
+    };
+    overflows = count(low) + count(high);
   }
+  low = canonical(low);
+  high = canonical(high);
   return overflows;
 }
 

@@ -283,7 +283,7 @@ HWY_INLINE std::size_t step_pair(const Rule& rule, const Weights& weights, const
     p_low = stepped_low;
     p_high = stepped_high;
   }
-  const std::size_t overflows = settle_masters(p_low, p_high, Weights::kOverflow);
+  const std::size_t overflows = settle_masters<Weights>(p_low, p_high);
   if constexpr (kStepWeights) {
     weights.store(i, p_low, p_high, written);
   } else {
