@@ -29,6 +29,7 @@ using Words = hn::Vec<U32>;
 
 inline constexpr std::size_t kPairLanesMax = 2 * hn::MaxLanes(F32());
 
+// Where vectors have 64 bytes, and the intrinsics of AVX-512 stand for what Highway has no name for.
 #undef SLUICE_KERNELS_AVX512
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
 #define SLUICE_KERNELS_AVX512 1
@@ -83,7 +84,7 @@ HWY_INLINE void store_high_halves(std::uint16_t* target, Words low, Words high) 
 }
 
 #ifdef SLUICE_KERNELS_AVX512
-/// Which of 64 halves make the words of a pair: half i and half 32 + i the i-th.
+/// Which of 64 halves make the words of a pair: half i the low, half 32 + i the high half of word i.
 alignas(64) inline constexpr std::uint16_t kZipped[2][32] = {
     {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
      8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47},

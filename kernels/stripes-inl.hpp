@@ -28,10 +28,8 @@ struct NoSums {
   HWY_INLINE void add(const T*, std::size_t) const {}
 };
 
-#undef SLUICE_KERNELS_FUSES_HASHES
 // Where vectors hold a stripe the sums of a plane are one register.
 #ifdef SLUICE_KERNELS_AVX512
-#define SLUICE_KERNELS_FUSES_HASHES 1
 
 using StripeWords = hn::CappedTag<std::uint64_t, 8>;
 using StripeHalves = hn::Repartition<std::uint32_t, StripeWords>;
@@ -77,8 +75,8 @@ class StripeSum {
   }
 
  private:
-  static constexpr std::size_t kKeyBytes =
-      sizeof(std::uint64_t);  // a stripe's key starts a word after the last one's
+  // A stripe's key starts a word after the last one's.
+  static constexpr std::size_t kKeyBytes = sizeof(std::uint64_t);
 
   static HWY_INLINE hn::Vec<StripeWords> words_at(const void* bytes, std::size_t offset) {
     return hn::LoadU(StripeWords(),

@@ -355,7 +355,7 @@ std::uint64_t step_elements(const PlanePointers& planes, const std::byte* gradie
   return overflows;
 }
 
-#ifdef SLUICE_KERNELS_FUSES_HASHES
+#ifdef SLUICE_KERNELS_AVX512
 
 /// step_elements with stripes added as it goes, from the registers that they are in.
 template <bool kStepWeights, class Rule, class Gradient, class Weights, class MomentPlanes>
@@ -385,7 +385,7 @@ template <bool kStepWeights, class Rule, class Gradient, class Weights, class Mo
 std::uint64_t step_planes(const PlanePointers& planes, const std::byte* gradient_bytes, std::size_t elements,
                           const Factors& factors, const Dither& dither,
                           [[maybe_unused]] const StripeHashing& stripes) {
-#ifdef SLUICE_KERNELS_FUSES_HASHES
+#ifdef SLUICE_KERNELS_AVX512
   if (stripes.any()) {
     return step_and_hash<kStepWeights, Rule, Gradient, Weights, MomentPlanes>(
         planes, gradient_bytes, elements, factors, dither, stripes);
