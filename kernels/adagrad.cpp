@@ -41,7 +41,8 @@ struct AdagradRule {
         decays(f.numbers[AdagradNumber::kWeightDecay] != 0.0f) {}
   HWY_INLINE Floats step(Floats g, Floats p, Floats&, Floats& v) const {
     if (decays) g = hn::MulAdd(all(weight_decay), p, g);
-    v = settled(hn::MulAdd(g, g, v));
+    v = hn::MulAdd(g, g, v);
+    settle(v);
     return hn::NegMulAdd(all(lr), hn::Div(g, hn::Add(hn::Sqrt(v), all(eps))), p);
   }
 

@@ -25,8 +25,9 @@ struct AdamDirection {
         eps(f.numbers[AdamNumber::kEps]) {}
 
   HWY_INLINE Floats advance(Floats g, Floats& m, Floats& v) const {
-    m = settled(hn::MulAdd(g, all(one_minus_beta1), hn::Mul(all(beta1), m)));
-    v = settled(hn::MulAdd(hn::Mul(g, g), all(one_minus_beta2), hn::Mul(all(beta2), v)));
+    m = hn::MulAdd(g, all(one_minus_beta1), hn::Mul(all(beta1), m));
+    v = hn::MulAdd(hn::Mul(g, g), all(one_minus_beta2), hn::Mul(all(beta2), v));
+    settle(m, v);
     return hn::Div(m, hn::MulAdd(hn::Sqrt(v), all(root_scale), all(eps)));
   }
 

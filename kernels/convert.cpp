@@ -27,37 +27,43 @@ void ConvertF32ToF16(std::uint16_t* target, const float* source, std::size_t ele
 
 void JoinBf16Split(float* master, const std::uint16_t* weight, const std::int16_t* residual,
                    std::size_t elements) {
-  const std::size_t lanes = hn::Lanes(F32());
+  const auto join = [](float* target, const std::uint16_t* high_halves, const std::int16_t* low_halves)
+                        HWY_ATTR {
+                          Floats low, high;
+                          Bf16Split::load(high_halves, low_halves, low, high);
+                          F32Format::store(target, low, high);
+                        };
+  const std::size_t lanes = pair_lanes();
   std::size_t i = 0;
-  for (; i + lanes <= elements; i += lanes)
-    F32Format::store(master + i, Bf16Split::load(weight + i, residual + i));
+  for (; i + lanes <= elements; i += lanes) join(master + i, weight + i, residual + i);
   if (const std::size_t rest = elements - i; rest != 0) {
-    const Tail<std::uint16_t> high(weight + i, rest);
-    const Tail<std::int16_t> low(residual + i, rest);
     Tail<float> joined;
-    F32Format::store(joined.lanes, Bf16Split::load(high.lanes, low.lanes));
+    join(joined.lanes, Tail<std::uint16_t>(weight + i, rest).lanes,
+         Tail<std::int16_t>(residual + i, rest).lanes);
     joined.copy_to(master + i, rest);
   }
 }
 
 std::uint64_t SplitBf16(std::uint16_t* weight, std::int16_t* residual, const float* master,
                         std::size_t elements) {
-  const std::size_t lanes = hn::Lanes(F32());
+  const auto split = [](std::uint16_t* weights, std::int16_t* residuals, const float* source) HWY_ATTR {
+    Floats low, high;
+    F32Format::load(source, low, high);
+    const std::size_t overflows = settle_masters<Bf16Split>(low, high);
+    Bf16Split::store_weight(weights, low, high);
+    Bf16Split::store_residual(residuals, low, high);
+    return overflows;
+  };
+  const std::size_t lanes = pair_lanes();
   std::uint64_t overflows = 0;
   std::size_t i = 0;
-  for (; i + lanes <= elements; i += lanes) {
-    const Floats x = F32Format::load(master + i);
-    overflows += hn::CountTrue(F32(), Bf16Split::overflows(x));
-    Bf16Split::store(weight + i, residual + i, x);
-  }
+  for (; i + lanes <= elements; i += lanes) overflows += split(weight + i, residual + i, master + i);
   if (const std::size_t rest = elements - i; rest != 0) {
-    const Floats x = F32Format::load(Tail<float>(master + i, rest).lanes);
-    overflows += hn::CountTrue(F32(), Bf16Split::overflows(x));
-    Tail<std::uint16_t> high;
-    Tail<std::int16_t> low;
-    Bf16Split::store(high.lanes, low.lanes, x);
-    high.copy_to(weight + i, rest);
-    low.copy_to(residual + i, rest);
+    Tail<std::uint16_t> weights;
+    Tail<std::int16_t> residuals;
+    overflows += split(weights.lanes, residuals.lanes, Tail<float>(master + i, rest).lanes);
+    weights.copy_to(weight + i, rest);
+    residuals.copy_to(residual + i, rest);
   }
   return overflows;
 }

@@ -49,13 +49,16 @@ class DitherLanes {
   std::uint32_t low_key_, high_key_, first_;
 };
 
-/// Stores a settled moment as bf16: (bits + the low half of `random`) >> 16. What bf16 holds, Inf and a canonical NaN
+/// Stores a pair of settled moments as bf16: (bits + the low half of `random`) >> 16. What bf16 holds, Inf and a canonical NaN
 /// among it, stays, for the sum does not carry into the upper half. From the largest finite bf16 on nothing is added: no
 /// finite moment becomes Inf, from which none comes back.
-HWY_INLINE void store_dithered(std::uint16_t* target, Floats x, Words random) {
-  const auto has_next = hn::RebindMask(U32(), hn::Lt(hn::Abs(x), floats_of(word(0x7F7F0000))));
-  const Words sum = hn::Add(bits_of(x), hn::IfThenElseZero(has_next, hn::And(random, word(0xFFFF))));
-  store_halves(target, hn::ShiftRight<16>(sum));
+HWY_INLINE void store_dithered(std::uint16_t* target, Floats low, Floats high, Words random_low,
+                               Words random_high) {
+  const auto dithered = [](Floats x, Words random) HWY_ATTR {
+    const auto has_next = hn::RebindMask(U32(), hn::Lt(hn::Abs(x), floats_of(word(0x7F7F0000))));
+    return hn::Add(bits_of(x), hn::IfThenElseZero(has_next, hn::And(random, word(0xFFFF))));
+  };
+  store_high_halves(target, dithered(low, random_low), dithered(high, random_high));
 }
 
 }  // namespace HWY_NAMESPACE

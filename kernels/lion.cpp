@@ -45,7 +45,8 @@ struct LionRule {
         decay(f.numbers[LionNumber::kDecay]) {}
   HWY_INLINE Floats step(Floats g, Floats p, Floats& m, Floats&) const {
     const Floats c = hn::MulAdd(g, all(one_minus_beta1), hn::Mul(all(beta1), m));
-    m = settled(hn::MulAdd(g, all(one_minus_beta2), hn::Mul(all(beta2), m)));
+    m = hn::MulAdd(g, all(one_minus_beta2), hn::Mul(all(beta2), m));
+    settle(m);
     const Floats one = hn::CopySign(hn::Set(F32(), 1.0f), c);
     const Floats sign = hn::IfThenZeroElse(hn::Eq(c, hn::Zero(F32())), hn::IfThenElse(hn::IsNaN(c), c, one));
     return hn::NegMulAdd(all(lr), sign, hn::Mul(p, all(decay)));

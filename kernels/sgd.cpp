@@ -44,7 +44,8 @@ struct SgdRule {
         nesterov(f.numbers[SgdNumber::kNesterov] != 0.0f) {}
   HWY_INLINE Floats step(Floats g, Floats p, Floats& m, Floats&) const {
     if (decays) g = hn::MulAdd(all(weight_decay), p, g);
-    m = settled(restarts ? g : hn::MulAdd(g, all(one_minus_dampening), hn::Mul(all(momentum), m)));
+    m = restarts ? g : hn::MulAdd(g, all(one_minus_dampening), hn::Mul(all(momentum), m));
+    settle(m);
     return hn::NegMulAdd(all(lr), nesterov ? hn::MulAdd(all(momentum), m, g) : m, p);
   }
 

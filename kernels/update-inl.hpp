@@ -10,8 +10,8 @@
 #include <hwy/cache_control.h>
 
 #include <algorithm>
-#include <iterator>
-#include <utility>
+#include <array>
+#include <limits>
 
 #include "kernels/dither-inl.hpp"
 #include "kernels/lanes-inl.hpp"
@@ -36,80 +36,127 @@ HWY_INLINE T* plane_of(const PlanePointers& planes, Plane plane) {
   return reinterpret_cast<T*>(at(planes, plane));
 }
 
-/// Bytes of an element in one of the planes that a policy's part stands for.
-struct ElementBytes {
-  Plane plane;
-  std::size_t bytes;
-};
+/// Asks for the memory of a pair's elements of a plane, each cache line once.
+template <class T>
+HWY_INLINE void prefetch_pair(const T* elements) {
+  constexpr std::size_t kLineBytes = 64;
+  const auto* bytes = reinterpret_cast<const std::byte*>(elements);
+  for (std::size_t line = 0; line < pair_lanes() * sizeof(T); line += kLineBytes) hwy::Prefetch(bytes + line);
+}
 
-// The weights of a policy: loaded and stored as the fp32 values that a rule works on.
+// The weights of a policy: pairs of them loaded and stored as the fp32 values that a rule works on. A pair of a plane is
+// added to the sums as soon as it is stored, since after the next store, to another plane, the compiler would load it
+// again; and a load so soon after stores at the same places of their pages waits for them.
 
 struct SplitWeights {
-  static constexpr ElementBytes kPlanes[] = {{Plane::kWeight, 2}, {Plane::kResidual, 2}};
+  static constexpr std::array kPlanes = {ElementBytes{Plane::kWeight, 2}, ElementBytes{Plane::kResidual, 2}};
+  static constexpr float kOverflow = Bf16Split::kOverflow;
   explicit HWY_INLINE SplitWeights(const PlanePointers& planes)
       : weight(plane_of<std::uint16_t>(planes, Plane::kWeight)),
         residual(plane_of<std::int16_t>(planes, Plane::kResidual)) {}
-  HWY_INLINE Floats load(std::size_t i) const { return Bf16Split::load(weight + i, residual + i); }
-  HWY_INLINE void store(std::size_t i, Floats p) const { Bf16Split::store(weight + i, residual + i, p); }
-  HWY_INLINE void prefetch(std::size_t i) const {
-    hwy::Prefetch(weight + i);
-    hwy::Prefetch(residual + i);
+  HWY_INLINE void load(std::size_t i, Floats& low, Floats& high) const {
+    Bf16Split::load(weight + i, residual + i, low, high);
   }
-  static HWY_INLINE std::size_t overflows(Floats p) { return hn::CountTrue(F32(), Bf16Split::overflows(p)); }
+  template <class Sums>
+  HWY_INLINE void store(std::size_t i, Floats low, Floats high, Sums& written) const {
+    Bf16Split::store_weight(weight + i, low, high);
+    written.template add<Plane::kWeight>(weight, i);
+    Bf16Split::store_residual(residual + i, low, high);
+    written.template add<Plane::kResidual>(residual, i);
+  }
+  template <class Sums>
+  HWY_INLINE void add_to(Sums& sums, std::size_t i) const {
+    sums.template add<Plane::kWeight>(weight, i);
+    sums.template add<Plane::kResidual>(residual, i);
+  }
+  HWY_INLINE void prefetch(std::size_t i) const {
+    prefetch_pair(weight + i);
+    prefetch_pair(residual + i);
+  }
 
   std::uint16_t* weight;
   std::int16_t* residual;
 };
 
 struct Fp32Weights {
-  static constexpr ElementBytes kPlanes[] = {{Plane::kWeight, 4}};
+  static constexpr std::array kPlanes = {ElementBytes{Plane::kWeight, 4}};
+  static constexpr float kOverflow = std::numeric_limits<float>::infinity();
   explicit HWY_INLINE Fp32Weights(const PlanePointers& planes)
       : weight(plane_of<float>(planes, Plane::kWeight)) {}
-  HWY_INLINE Floats load(std::size_t i) const { return F32Format::load(weight + i); }
-  HWY_INLINE void store(std::size_t i, Floats p) const {
-    F32Format::store(weight + i, floats_of(nan_or(p, word(0x7FC00000), bits_of(p))));
+  HWY_INLINE void load(std::size_t i, Floats& low, Floats& high) const {
+    F32Format::load(weight + i, low, high);
   }
-  HWY_INLINE void prefetch(std::size_t i) const { hwy::Prefetch(weight + i); }
-  static HWY_INLINE std::size_t overflows(Floats) { return 0; }
+  template <class Sums>
+  HWY_INLINE void store(std::size_t i, Floats low, Floats high, Sums& written) const {
+    F32Format::store(weight + i, low, high);
+    add_to(written, i);
+  }
+  template <class Sums>
+  HWY_INLINE void add_to(Sums& sums, std::size_t i) const {
+    sums.template add<Plane::kWeight>(weight, i);
+  }
+  HWY_INLINE void prefetch(std::size_t i) const { prefetch_pair(weight + i); }
 
   float* weight;
 };
 
 struct Fp16MasterWeights {
-  static constexpr ElementBytes kPlanes[] = {{Plane::kWeight, 2}, {Plane::kMaster, 4}};
+  static constexpr std::array kPlanes = {ElementBytes{Plane::kWeight, 2}, ElementBytes{Plane::kMaster, 4}};
+  // In the middle of the greatest half and 2^16, and ties go to the even one.
+  static constexpr float kOverflow = 65520.0f;
   explicit HWY_INLINE Fp16MasterWeights(const PlanePointers& planes)
       : weight(plane_of<std::uint16_t>(planes, Plane::kWeight)),
         master(plane_of<float>(planes, Plane::kMaster)) {}
-  HWY_INLINE Floats load(std::size_t i) const { return F32Format::load(master + i); }
-  HWY_INLINE void store(std::size_t i, Floats p) const {
-    const Floats canonical = floats_of(nan_or(p, word(0x7FC00000), bits_of(p)));
-    F32Format::store(master + i, canonical);
-    F16Format::store(weight + i, canonical);
+  HWY_INLINE void load(std::size_t i, Floats& low, Floats& high) const {
+    F32Format::load(master + i, low, high);
+  }
+  template <class Sums>
+  HWY_INLINE void store(std::size_t i, Floats low, Floats high, Sums& written) const {
+    F32Format::store(master + i, low, high);
+    written.template add<Plane::kMaster>(master, i);
+    F16Format::store(weight + i, low, high);
+    written.template add<Plane::kWeight>(weight, i);
+  }
+  template <class Sums>
+  HWY_INLINE void add_to(Sums& sums, std::size_t i) const {
+    sums.template add<Plane::kMaster>(master, i);
+    sums.template add<Plane::kWeight>(weight, i);
   }
   HWY_INLINE void prefetch(std::size_t i) const {
-    hwy::Prefetch(weight + i);
-    hwy::Prefetch(master + i);
-  }
-  static HWY_INLINE std::size_t overflows(Floats p) {
-    // 65520 lies in the middle of the greatest half and 2^16, and ties go to the even one.
-    const Floats magnitude = hn::Abs(p);
-    return hn::CountTrue(F32(), hn::And(hn::Ge(magnitude, hn::Set(F32(), 65520.0f)),
-                                        hn::Lt(magnitude, floats_of(word(0x7F800000)))));
+    prefetch_pair(weight + i);
+    prefetch_pair(master + i);
   }
 
   std::uint16_t* weight;
   float* master;
 };
 
+
+/// Those that a rule has, of `bytes` an element.
+template <Moments kMoments>
+constexpr auto moment_planes(std::size_t bytes) {
+  const ElementBytes first{Plane::kMoment1, bytes}, second{Plane::kMoment2, bytes};
+  if constexpr (kMoments == Moments::kBoth) {
+    return std::array{first, second};
+  } else {
+    return std::array{has_first(kMoments) ? first : second};
+  }
+}
+
 /// The moments' planes as arrays of T; what a rule does not have is neither touched nor there.
 template <class T, Moments kMoments>
 struct MomentArrays {
-  static constexpr ElementBytes kPlanes[] = {{Plane::kMoment1, sizeof(T)}, {Plane::kMoment2, sizeof(T)}};
+  static constexpr auto kPlanes = moment_planes<kMoments>(sizeof(T));
   explicit HWY_INLINE MomentArrays(const PlanePointers& planes)
       : first(plane_of<T>(planes, Plane::kMoment1)), second(plane_of<T>(planes, Plane::kMoment2)) {}
   HWY_INLINE void prefetch(std::size_t i) const {
-    if constexpr (has_first(kMoments)) hwy::Prefetch(first + i);
-    if constexpr (has_second(kMoments)) hwy::Prefetch(second + i);
+    if constexpr (has_first(kMoments)) prefetch_pair(first + i);
+    if constexpr (has_second(kMoments)) prefetch_pair(second + i);
+  }
+  template <class Sums>
+  HWY_INLINE void add_to(Sums& sums, std::size_t i) const {
+    if constexpr (has_first(kMoments)) sums.template add<Plane::kMoment1>(first, i);
+    if constexpr (has_second(kMoments)) sums.template add<Plane::kMoment2>(second, i);
   }
 
   T* first;
@@ -120,13 +167,21 @@ template <Moments kMoments>
 struct Fp32Moments : MomentArrays<float, kMoments> {
   HWY_INLINE Fp32Moments(const PlanePointers& planes, const Dither&)
       : MomentArrays<float, kMoments>(planes) {}
-  HWY_INLINE void load(std::size_t i, Floats& m, Floats& v) const {
-    if constexpr (has_first(kMoments)) m = F32Format::load(this->first + i);
-    if constexpr (has_second(kMoments)) v = F32Format::load(this->second + i);
+  HWY_INLINE void load(std::size_t i, Floats& m_low, Floats& m_high, Floats& v_low, Floats& v_high) const {
+    if constexpr (has_first(kMoments)) F32Format::load(this->first + i, m_low, m_high);
+    if constexpr (has_second(kMoments)) F32Format::load(this->second + i, v_low, v_high);
   }
-  HWY_INLINE void store(std::size_t i, Floats m, Floats v) const {
-    if constexpr (has_first(kMoments)) F32Format::store(this->first + i, m);
-    if constexpr (has_second(kMoments)) F32Format::store(this->second + i, v);
+  template <class Sums>
+  HWY_INLINE void store(std::size_t i, Floats m_low, Floats m_high, Floats v_low, Floats v_high,
+                        Sums& written) const {
+    if constexpr (has_first(kMoments)) {
+      F32Format::store(this->first + i, m_low, m_high);
+      written.template add<Plane::kMoment1>(this->first, i);
+    }
+    if constexpr (has_second(kMoments)) {
+      F32Format::store(this->second + i, v_low, v_high);
+      written.template add<Plane::kMoment2>(this->second, i);
+    }
   }
 };
 
@@ -142,21 +197,40 @@ template <Moments kMoments>
 struct Bf16Moments : MomentArrays<std::uint16_t, kMoments> {
   HWY_INLINE Bf16Moments(const PlanePointers& planes, const Dither& dither)
       : MomentArrays<std::uint16_t, kMoments>(planes), random(dither) {}
-  HWY_INLINE void load(std::size_t i, Floats& m, Floats& v) const {
-    if constexpr (has_first(kMoments)) m = Bf16Format::load(this->first + i);
-    if constexpr (has_second(kMoments)) v = Bf16Format::load(this->second + i);
+  HWY_INLINE void load(std::size_t i, Floats& m_low, Floats& m_high, Floats& v_low, Floats& v_high) const {
+    if constexpr (has_first(kMoments)) Bf16Format::load(this->first + i, m_low, m_high);
+    if constexpr (has_second(kMoments)) Bf16Format::load(this->second + i, v_low, v_high);
   }
-  HWY_INLINE void store(std::size_t i, Floats m, Floats v) const {
-    const Words bits = random.at(i);
-    if constexpr (has_first(kMoments)) store_dithered(this->first + i, m, bits);
-    if constexpr (has_second(kMoments)) store_dithered(this->second + i, v, hn::ShiftRight<16>(bits));
+  template <class Sums>
+  HWY_INLINE void store(std::size_t i, Floats m_low, Floats m_high, Floats v_low, Floats v_high,
+                        Sums& written) const {
+    const Words low = random.at(i), high = random.at(i + hn::Lanes(F32()));
+    if constexpr (has_first(kMoments)) {
+      store_dithered(this->first + i, m_low, m_high, low, high);
+      written.template add<Plane::kMoment1>(this->first, i);
+    }
+    if constexpr (has_second(kMoments)) {
+      store_dithered(this->second + i, v_low, v_high, hn::ShiftRight<16>(low), hn::ShiftRight<16>(high));
+      written.template add<Plane::kMoment2>(this->second, i);
+    }
   }
 
   DitherLanes random;
 };
 
-/// Copies of the last elements of each plane, fewer than a vector's, padded with zeros: a whole vector works on them,
-/// so that tail and body agree by being one.
+/// All planes of a loop.
+template <class Weights, class MomentPlanes>
+struct LoopPlanes {
+  static constexpr auto kPlanes = [] {
+    std::array<ElementBytes, Weights::kPlanes.size() + MomentPlanes::kPlanes.size()> planes{};
+    const auto moments = std::copy(Weights::kPlanes.begin(), Weights::kPlanes.end(), planes.begin());
+    std::copy(MomentPlanes::kPlanes.begin(), MomentPlanes::kPlanes.end(), moments);
+    return planes;
+  }();
+};
+
+/// Copies of the last elements of each plane, fewer than a pair's, padded with zeros: a whole pair works on them, so that
+/// tail and body agree by being one.
 template <class Weights, class MomentPlanes>
 class TailPlanes {
  public:
@@ -175,44 +249,56 @@ class TailPlanes {
   }
 
  private:
-  /// Calls visit for each plane that there is, with its first element of the tail.
+  /// Calls visit for each plane with its first element of the tail.
   template <class Visit>
   void each(const Visit& visit) const {
     std::size_t index = 0;
-    const auto visit_if = [&](const ElementBytes& element) {
-      std::byte* plane = at(source_, element.plane);
-      if (plane != nullptr) visit(index++, element, plane + first_ * element.bytes);
-    };
-    for (const ElementBytes& element : Weights::kPlanes) visit_if(element);
-    for (const ElementBytes& element : MomentPlanes::kPlanes) visit_if(element);
+    for (const ElementBytes& element : LoopPlanes<Weights, MomentPlanes>::kPlanes)
+      visit(index++, element, at(source_, element.plane) + first_ * element.bytes);
   }
 
   const PlanePointers& source_;
   const std::size_t first_, count_;
   PlanePointers planes_{};
-  HWY_ALIGN std::byte room_[4][kLanesMax * sizeof(float)] = {};
+  HWY_ALIGN std::byte room_[4][kPairLanesMax * sizeof(float)] = {};
 };
 
-/// One vector of elements; returns how many masters overflow their weight.
-template <bool kStepWeights, class Rule, class Weights, class MomentPlanes>
-HWY_INLINE std::size_t step_vector(const Rule& rule, const Weights& weights, const MomentPlanes& moments,
-                                   Floats g, std::size_t i) {
-  Floats p = weights.load(i);
-  Floats m = hn::Zero(F32()), v = hn::Zero(F32());
-  moments.load(i, m, v);
-  const Floats stepped = rule.step(g, p, m, v);
-  moments.store(i, m, v);
+/// One pair of vectors of elements, added to sums as it was and as it is left; returns how many masters overflow their
+/// weight. What needs no quotient comes before what does.
+template <bool kStepWeights, class Rule, class Weights, class MomentPlanes, class Sums>
+HWY_INLINE std::size_t step_pair(const Rule& rule, const Weights& weights, const MomentPlanes& moments,
+                                 Floats g_low, Floats g_high, std::size_t i, Sums& read, Sums& written) {
+  Floats p_low, p_high;
+  weights.load(i, p_low, p_high);
+  Floats m_low = hn::Zero(F32()), m_high = m_low, v_low = m_low, v_high = m_low;
+  moments.load(i, m_low, m_high, v_low, v_high);
+  const Floats stepped_low = rule.step(g_low, p_low, m_low, v_low);
+  const Floats stepped_high = rule.step(g_high, p_high, m_high, v_high);
+  weights.add_to(read, i);
+  moments.add_to(read, i);
+  moments.store(i, m_low, m_high, v_low, v_high, written);
   if constexpr (kStepWeights) {
-    p = stepped;
-    weights.store(i, p);
+    p_low = stepped_low;
+    p_high = stepped_high;
   }
-  return Weights::overflows(p);
+  const std::size_t overflows = settle_masters<Weights>(p_low, p_high);
+  if constexpr (kStepWeights) {
+    weights.store(i, p_low, p_high, written);
+  } else {
+    weights.add_to(written, i);
+  }
+  return overflows;
 }
 
-// Divisions and roots fill the window in which a core would find the next misses by itself, so they are asked
-// for ahead: 3 KiB of fp32, found flat from 256 to 1024 elements. An address beyond the planes is only a
-// hint.
+// Divisions and roots fill the window in which a core would find the next misses by itself, so they are asked for ahead.
+// An address beyond the planes is only a hint. How far, in elements: where pieces are hashed before they are updated, as
+// many as a piece, found flat from 256 to 1024; where nothing comes between, what has been asked for is in the way
+// before it is needed (AdamW, EPYC Zen 4, memory: 0.526 ns at 192, 0.524 at 128, 0.538 at 256, 0.588 at 768).
+#ifdef SLUICE_KERNELS_AVX512
+inline constexpr std::size_t kPrefetchElements = 192;
+#else
 inline constexpr std::size_t kPrefetchElements = 768;
+#endif
 
 /// What a loop over vectors works on, looked up once.
 template <bool kStepWeights, class Rule, class Gradient, class Weights, class MomentPlanes>
@@ -226,12 +312,22 @@ struct StepLoop {
         moments(planes, dither),
         gradient(reinterpret_cast<const GradientElement*>(gradient_bytes)) {}
 
-  HWY_INLINE std::size_t step(std::size_t i) const {
+  template <class Sums>
+  HWY_INLINE std::size_t step(std::size_t i, Sums& read, Sums& written) const {
     weights.prefetch(i + kPrefetchElements);
     moments.prefetch(i + kPrefetchElements);
-    hwy::Prefetch(gradient + i + kPrefetchElements);
-    const Floats g = hn::Mul(Gradient::load(gradient + i), all(factor));
-    return step_vector<kStepWeights>(rule, weights, moments, g, i);
+    prefetch_pair(gradient + i + kPrefetchElements);
+    return step_with(weights, moments, gradient + i, i, read, written);
+  }
+
+  /// The pair from element i on of other planes, by the gradient at g.
+  template <class Sums>
+  HWY_INLINE std::size_t step_with(const Weights& of_weights, const MomentPlanes& of_moments,
+                                   const GradientElement* g, std::size_t i, Sums& read, Sums& written) const {
+    Floats g_low, g_high;
+    Gradient::load(g, g_low, g_high);
+    return step_pair<kStepWeights>(rule, of_weights, of_moments, hn::Mul(g_low, all(factor)),
+                                   hn::Mul(g_high, all(factor)), i, read, written);
   }
 
   const Rule rule;
@@ -246,68 +342,42 @@ std::uint64_t step_elements(const PlanePointers& planes, const std::byte* gradie
                             std::size_t elements, const Factors& factors, const Dither& dither) {
   const StepLoop<kStepWeights, Rule, Gradient, Weights, MomentPlanes> loop(planes, gradient_bytes, factors,
                                                                            dither);
-  const std::size_t lanes = hn::Lanes(F32());
+  const std::size_t lanes = pair_lanes();
+  NoSums none;
   std::uint64_t overflows = 0;
   std::size_t i = 0;
-  for (; i + lanes <= elements; i += lanes) overflows += loop.step(i);
+  for (; i + lanes <= elements; i += lanes) overflows += loop.step(i, none, none);
   if (const std::size_t rest = elements - i; rest != 0) {
     const TailPlanes<Weights, MomentPlanes> tail(planes, i, rest);
-    const Floats g = hn::Mul(Gradient::load(Tail<typename Gradient::Element>(loop.gradient + i, rest).lanes),
-                             all(loop.factor));
-    overflows +=
-        step_vector<kStepWeights>(loop.rule, Weights(tail.planes()),
-                                  MomentPlanes(tail.planes(), {dither.key, dither.first_element + i}), g, 0);
+    const Tail<typename Gradient::Element> gradient(loop.gradient + i, rest);
+    overflows += loop.step_with(Weights(tail.planes()),
+                                MomentPlanes(tail.planes(), {dither.key, dither.first_element + i}),
+                                gradient.lanes, 0, none, none);
     tail.copy_back();
   }
   return overflows;
 }
 
-#ifdef SLUICE_KERNELS_FUSES_HASHES
+#ifdef SLUICE_KERNELS_AVX512
 
-/// Adds the stripes of kStripeElements elements of the planes that Part stands for.
-template <class Part, std::size_t... kIndex>
-HWY_INLINE void add_part(std::array<StripeSums, kPlaneKinds>& sums, const PlanePointers& planes,
-                         std::size_t first, std::index_sequence<kIndex...>) {
-  const auto add = [&]<std::size_t kBytes>(Plane plane,
-                                           std::integral_constant<std::size_t, kBytes>) HWY_ATTR {
-    const std::byte* data = at(planes, plane);
-    if (data != nullptr)
-      add_stripes<stripes_of(kBytes)>(sums[static_cast<std::size_t>(plane)], data + first * kBytes);
-  };
-  (add(Part::kPlanes[kIndex].plane, std::integral_constant<std::size_t, Part::kPlanes[kIndex].bytes>()), ...);
-}
-
-template <class Weights, class MomentPlanes>
-HWY_INLINE void add_planes(std::array<StripeSums, kPlaneKinds>& sums, const PlanePointers& planes,
-                           std::size_t first) {
-  add_part<Weights>(sums, planes, first, std::make_index_sequence<std::size(Weights::kPlanes)>());
-  add_part<MomentPlanes>(sums, planes, first, std::make_index_sequence<std::size(MomentPlanes::kPlanes)>());
-}
-
-// Written stripes are added this much later, when the stores of half a stripe each have left the core: a load that
-// spans two of them waits for both.
-inline constexpr std::size_t kHashLagElements = 512;
-
-/// step_elements with stripes added as it goes: their multiplications run beside the divisions and roots, and memory
-/// is asked for all the while.
+/// step_elements with stripes added as it goes, from the registers that they are in.
 template <bool kStepWeights, class Rule, class Gradient, class Weights, class MomentPlanes>
 std::uint64_t step_and_hash(const PlanePointers& planes, const std::byte* gradient_bytes,
                             std::size_t elements, const Factors& factors, const Dither& dither,
                             const StripeHashing& stripes) {
+  static_assert(kStripeElements * sizeof(float) == 2 * sizeof(Floats), "a pair's elements are whole stripes");
   const StepLoop<kStepWeights, Rule, Gradient, Weights, MomentPlanes> loop(planes, gradient_bytes, factors,
                                                                            dither);
-  const std::size_t lanes = hn::Lanes(F32());
   std::uint64_t overflows = 0;
-  const auto add_written = [&](std::size_t first) HWY_ATTR {
-    if (stripes.written != nullptr) add_planes<Weights, MomentPlanes>(*stripes.written, planes, first);
-  };
-  for (std::size_t first = 0; first < elements; first += kStripeElements) {
-    if (stripes.read != nullptr) add_planes<Weights, MomentPlanes>(*stripes.read, planes, first);
-    for (std::size_t i = 0; i < kStripeElements; i += lanes) overflows += loop.step(first + i);
-    if (first >= kHashLagElements) add_written(first - kHashLagElements);
+  RunSums<LoopPlanes<Weights, MomentPlanes>> read(stripes.read), written(stripes.written);
+  for (std::size_t first = 0; first < elements; first += kBlockElements) {
+    const std::size_t end = std::min(first + kBlockElements, elements);
+    for (std::size_t i = first; i < end; i += kStripeElements) overflows += loop.step(i, read, written);
+    read.pass(end - first);
+    written.pass(end - first);
   }
-  const std::size_t late = elements < kHashLagElements ? elements : kHashLagElements;
-  for (std::size_t first = elements - late; first < elements; first += kStripeElements) add_written(first);
+  read.give_back();
+  written.give_back();
   return overflows;
 }
 
@@ -318,7 +388,7 @@ template <bool kStepWeights, class Rule, class Gradient, class Weights, class Mo
 std::uint64_t step_planes(const PlanePointers& planes, const std::byte* gradient_bytes, std::size_t elements,
                           const Factors& factors, const Dither& dither,
                           [[maybe_unused]] const StripeHashing& stripes) {
-#ifdef SLUICE_KERNELS_FUSES_HASHES
+#ifdef SLUICE_KERNELS_AVX512
   if (stripes.any()) {
     return step_and_hash<kStepWeights, Rule, Gradient, Weights, MomentPlanes>(
         planes, gradient_bytes, elements, factors, dither, stripes);

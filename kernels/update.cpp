@@ -64,15 +64,16 @@ std::size_t elements_by_stripes(const Run& run, const PiecePlanes& planes, const
   constexpr std::size_t kFewElements = 512;
   if (isa_in_use() != Isa::kAvx512 || run.policy == Policy::kMoments8 || run.elements < kFewElements)
     return 0;
-  // Where the random bits' key changes a run is cut, and both parts have to be whole stripes.
-  if (run.policy == Policy::kBf16Moments && dither.first_element % kStripeElements != 0) return 0;
+  // Where the random bits' key changes a run is cut, which has to be between blocks.
+  if (run.policy == Policy::kBf16Moments && dither.first_element % kBlockElements != 0) return 0;
   for (const PlaneHashers* hashers : {hashing.read, hashing.written}) {
     if (hashers == nullptr) continue;
     for (const PiecePlanes::OfPlane& plane : planes.all()) {
-      if (!(*hashers)[plane.kind].at_stripe(stripes_of(dtype_bytes(plane.format.dtype)))) return 0;
+      const std::size_t block_stripes = stripes_of(kBlockElements, dtype_bytes(plane.format.dtype));
+      if (!(*hashers)[plane.kind].at_stripe(block_stripes)) return 0;
     }
   }
-  return (run.elements - kStripeElements / 2) / kStripeElements * kStripeElements;
+  return run.elements / kStripeElements * kStripeElements - kStripeElements;
 }
 
 /// The sums of all planes' hashers, lent to a loop.

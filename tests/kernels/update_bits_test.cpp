@@ -1,6 +1,7 @@
 // The bits of every rule under every policy: the formulas' on every target, at every position and length, whatever
 // the caller's control bits.
 #include <cfenv>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -178,6 +179,41 @@ TEST_P(UpdateBits, OfEveryNaNAreTheCanonicalOnes) {
     }
     if (planes.has(Plane::kMaster)) {
       EXPECT_EQ(planes.data<std::uint16_t>(Plane::kWeight)[3], 0x7E00);
+    }
+  }
+}
+
+// Vectors are tested for special numbers as a whole.
+TEST_P(UpdateBits, OfOneSpecialNumberAmongOrdinaryOnesAreTheFormulas) {
+  struct Special {
+    FloatElement element;
+    float gradient;
+  };
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  const Special specials[] = {
+      {{1.0f, FLT_MIN, 1.0f}, 0.0f}, {{1.0f, 1.0f, FLT_MIN * 1.0001f}, 0.0f},
+      {{1.0f, 0.0f, 1.0f}, -1e-45f},  // -0 from what rounds away
+      {{1.0f, kNaN, 1.0f}, 0.0f},    {{1.0f, 1.0f, kNaN}, 0.0f},
+      {{kNaN, 1.0f, 1.0f}, 0.0f},    {{1.0f, 1.0f, 1.0f}, std::bit_cast<float>(0x7F812345u)},
+      {{FLT_MAX, 1.0f, 1.0f}, 0.0f}, {{-INFINITY, 1.0f, 1.0f}, 0.0f}};
+  constexpr std::size_t kElements = 64;
+  for (const UpdateCase& each : every_case()) {
+    if (each.policy == Policy::kMoments8) continue;
+    SCOPED_TRACE(each.name);
+    for (const Special& special : specials) {
+      for (std::size_t at = 0; at < kElements; ++at) {
+        std::vector<FloatElement> elements(kElements, {1.0f, 0.5f, 0.5f});
+        std::vector<float> gradient(kElements, 0.25f);
+        elements[at] = special.element;
+        gradient[at] = special.gradient;
+        Planes planes(each.policy, each.optimizer, kElements);
+        planes.store(elements);
+        Planes expected = expected_planes(each, planes, gradient, 2, 1.0, GetParam());
+        const std::uint64_t overflows =
+            update_planes(planes, each.policy, gradient, make_factors(each.optimizer, 2, 1.0), kDither);
+        ASSERT_EQ(planes.bytes, expected.bytes) << "special element " << at;
+        ASSERT_EQ(overflows, overflows_in(expected)) << "special element " << at;
+      }
     }
   }
 }

@@ -103,6 +103,28 @@ TEST_P(UpdateHashing, OfOneSideAloneIsRightWhateverStripesLeaveOver) {
   }
 }
 
+TEST_P(UpdateHashing, IsRightWhereverInABlockOfStripesARunStarts) {
+  std::mt19937_64 random(5);
+  constexpr std::size_t kElements = 1500;
+  for (const UpdateCase& each : every_case()) {
+    if (each.policy == Policy::kMoments8) continue;
+    for (const std::size_t start : {1, 32, 64, 128, 224, 256, 288, 512, 768}) {
+      SCOPED_TRACE(testing::Message() << each.name << " from element " << start);
+      Planes before(each.policy, each.optimizer, kElements);
+      before.store(elements_of(random, kElements, &any_float));
+      const std::vector<float> gradient = floats_of(random, kElements, &any_float);
+      const std::vector<Segment> rest = {{{start, kElements - start}, true}};
+      Planes hashed = before, plain = before;
+      PlaneHashers read, written;
+      update_tile(plain, each, rest, gradient, {});
+      update_tile(hashed, each, rest, gradient, {.read = &read, .written = &written});
+      EXPECT_EQ(hashed.bytes, plain.bytes);
+      expect_digests(read, before);
+      expect_digests(written, plain);
+    }
+  }
+}
+
 TEST_P(UpdateHashing, OfWeightsThatAnLrOfZeroLeavesIsTheSameTwice) {
   std::mt19937_64 random(3);
   for (const UpdateCase& each : every_case()) {
