@@ -131,7 +131,6 @@ struct Fp16MasterWeights {
   float* master;
 };
 
-
 /// Those that a rule has, of `bytes` an element.
 template <Moments kMoments>
 constexpr auto moment_planes(std::size_t bytes) {
