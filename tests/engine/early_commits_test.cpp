@@ -34,16 +34,9 @@ class EarlyAboveCommits : public sim::EarlyTest {
     open_again();
   }
 
-  static constexpr std::int64_t kFlushNs = 1'000'000'000;
-  /// From the next engine on flushes take much longer than all else.
-  void slow_flushes() {
-    house.drive_options.delay_ns = [](const io::Request& request, std::int64_t) {
-      return request.op == io::Op::kFlush ? kFlushNs : std::int64_t{1000};
-    };
-  }
   /// All that may happen while a commit's flush goes on.
   void turn_beside_the_flush() {
-    while (house.world.next_due_ns() < house.world.now_ns() + kFlushNs / 2) turn();
+    while (house.world.next_due_ns() < house.world.now_ns() + kSlowNs / 2) turn();
   }
   enum class Order : std::uint8_t { kLastFirst, kFirstFirst };
   void give_all(Pass& pass, std::uint64_t salt, Order order) {
@@ -52,7 +45,7 @@ class EarlyAboveCommits : public sim::EarlyTest {
   }
   /// A store in which one step found room above the commit in flight: the next one finds no slot.
   CommitTicket commit_without_a_slot_left(Order order = Order::kLastFirst) {
-    slow_flushes();
+    slow(io::Op::kFlush);
     open_empty();
     train_early();
     EXPECT_THAT(engine->commit({}, CommitMode::kWait), IsOk());
@@ -77,7 +70,6 @@ class EarlyAboveCommits : public sim::EarlyTest {
     EXPECT_EQ(records_read() - read_before_, 3 * kRecord);
     EXPECT_EQ(records_written(), written);
   }
-  static constexpr std::uint64_t kRecord = kChunk * 12;  // bytes of one chunk
 
  private:
   std::uint64_t read_before_ = 0;  // the last pass
@@ -100,7 +92,7 @@ TEST_F(EarlyAboveCommits, TakeTheSlotsThatOneStepMayTake) {
 }
 
 TEST_F(EarlyAboveCommits, WaitForTheCommitInFlightAndNobodyIsCountedAsWaitingUntilStep) {
-  slow_flushes();
+  slow(io::Op::kFlush);
   open_again();
   train_early();
   EXPECT_THAT(engine->commit({}, CommitMode::kWait), IsOk());
@@ -116,9 +108,9 @@ TEST_F(EarlyAboveCommits, WaitForTheCommitInFlightAndNobodyIsCountedAsWaitingUnt
     turn_beside_the_flush();
     ASSERT_FALSE(ticket->done());
     if (number == 0) {
-      EXPECT_EQ(records_written() - written, kCount * kChunk * 12);
+      EXPECT_EQ(records_written() - written, kCount * kRecord);
     } else {
-      EXPECT_EQ(records_read() - read, 3 * kChunk * 12);  // as many as there are frames
+      EXPECT_EQ(records_read() - read, 3 * kRecord);  // as many as there are frames
       EXPECT_EQ(records_written(), written);
     }
     EXPECT_EQ(engine->stats().commit_wait_seconds, waited);

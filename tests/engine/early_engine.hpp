@@ -21,6 +21,7 @@ class EarlyTest : public EngineTest {
   static constexpr std::uint64_t kLeast = 3 * kChunk * 16 + 2 * kChunk * 2;
   /// A gradient frame for every chunk, and some more for weights.
   static constexpr std::uint64_t kNoSpill = kLeast + (kCount - 3) * kChunk * 4 + 4 * kChunk * 2;
+  static constexpr std::uint64_t kRecord = kChunk * 12;  // bytes of one chunk
   static constexpr AdamW kRule{.lr = 1e-2, .weight_decay = 0.1};
 
   void open(std::uint64_t host_budget_bytes = kNoSpill) {
@@ -37,6 +38,14 @@ class EarlyTest : public EngineTest {
     }
     at_seal = engine->stats();
     begun_ = 0;
+  }
+
+  static constexpr std::int64_t kSlowNs = 1'000'000'000;
+  /// From the next engine on requests of this kind take much longer than all else.
+  void slow(io::Op slow_op) {
+    house.drive_options.delay_ns = [slow_op](const io::Request& request, std::int64_t) {
+      return request.op == slow_op ? kSlowNs : std::int64_t{1000};
+    };
   }
 
   /// Lets `turns` things happen while the trainer does something else.

@@ -6,10 +6,7 @@
 namespace sluice {
 namespace {
 
-using sim::Fault;
 using sim::IsOk;
-
-constexpr std::uint64_t kRecord = (16 << 10) * 12;  // bytes of one chunk
 
 class EarlyReadAhead : public sim::EarlyTest {
  protected:
@@ -68,10 +65,7 @@ TEST_F(EarlyReadAhead, GoesBehindTheFetchesOfForward) {
 
 // What was read ahead of gradients that do not come is no reason to update one after the other.
 TEST_F(EarlyReadAhead, MakesRoomForAllThatAreReady) {
-  constexpr std::int64_t kReadNs = 1'000'000'000;
-  house.drive_options.delay_ns = [](const io::Request& request, std::int64_t) {
-    return request.op == io::Op::kRead ? kReadNs : std::int64_t{1000};
-  };
+  slow(io::Op::kRead);
   open_and_train();
   Pass other = begin();
   for (std::size_t i = kCount; i-- > 3;) give(other, it[i], values(i));
@@ -84,7 +78,7 @@ TEST_F(EarlyReadAhead, MakesRoomForAllThatAreReady) {
   const std::int64_t begin_ns = house.world.now_ns();
   for (std::size_t i = 3; i-- > 0;) give(pass, it[i], values(i));
   let_all_happen();
-  EXPECT_LT(house.world.now_ns() - begin_ns, 3 * kReadNs);
+  EXPECT_LT(house.world.now_ns() - begin_ns, 3 * kSlowNs);
   step(pass);
   EXPECT_EQ(early(), 3U);
 }
@@ -202,10 +196,7 @@ TEST_F(EarlyReadAhead, OfAChunkThatIsWithdrawnAndTriedAllTheSameIsThrownAwayLike
 
 // No add_gradient waits for the read of a record that is of no use any more.
 TEST_F(EarlyReadAhead, HoldsUpNoGradientThatWasNotExpected) {
-  constexpr std::int64_t kReadNs = 1'000'000'000;
-  house.drive_options.delay_ns = [](const io::Request& request, std::int64_t) {
-    return request.op == io::Op::kRead ? kReadNs : std::int64_t{1000};
-  };
+  slow(io::Op::kRead);
   ParameterId small, beside;
   before_seal = [&] {
     small = add("small", {300}, {.optimizer = kRule});
@@ -218,7 +209,7 @@ TEST_F(EarlyReadAhead, HoldsUpNoGradientThatWasNotExpected) {
     give(pass, small, Values(300, 1));
     if (number == 1) give(pass, small, Values(300, 2));
     give(pass, beside, Values(300, 3));
-    EXPECT_LT(house.world.now_ns() - begin_ns, kReadNs);
+    EXPECT_LT(house.world.now_ns() - begin_ns, kSlowNs);
     step(pass);
   }
 }

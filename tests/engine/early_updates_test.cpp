@@ -9,8 +9,6 @@ using sim::Fails;
 using sim::IsOk;
 using testing::HasSubstr;
 
-constexpr std::uint64_t kRecord = (16 << 10) * 12;  // bytes of one chunk
-
 class EarlyUpdates : public sim::EarlyTest {};
 
 TEST_F(EarlyUpdates, AreMadeBeforeStepAndEachRecordMovesOnce) {
@@ -56,15 +54,12 @@ TEST_F(EarlyUpdates, GiveTheBitsOfSerialSteps) {
 }
 
 TEST_F(EarlyUpdates, LeaveAFrameForTheNextGradient) {
-  constexpr std::int64_t kReadNs = 1'000'000'000;
-  house.drive_options.delay_ns = [](const io::Request& request, std::int64_t) {
-    return request.op == io::Op::kRead ? kReadNs : std::int64_t{1000};
-  };
+  slow(io::Op::kRead);
   open(kLeast);
   Pass pass = begin();
   const std::int64_t begin_ns = house.world.now_ns();
   backward(pass);
-  EXPECT_LT(house.world.now_ns() - begin_ns, kReadNs);
+  EXPECT_LT(house.world.now_ns() - begin_ns, kSlowNs);
   step(pass);
   EXPECT_EQ(engine->stats().early_updates, 2U);  // of three frames
 }
