@@ -128,6 +128,15 @@ HWY_INLINE Floats settled(Floats moment) {
   return hn::IfThenZeroElse(tiny, canonical(moment));
 }
 
+/// Whether all are normal, which NaN, 0 and what is denormal are not.
+template <class... More>
+HWY_INLINE bool all_normal(Floats first, More... more) {
+  const auto is_normal = [](Floats x) HWY_ATTR { return hn::Ge(hn::Abs(x), all(FLT_MIN)); };
+  auto normal = is_normal(first);
+  ((normal = hn::And(normal, is_normal(more))), ...);
+  return hn::AllTrue(F32(), normal);
+}
+
 /// settled() of each moment in place. A step's moments are hardly ever anything else already, which one test of all shows.
 template <class... Moments>
 HWY_INLINE void settle(Moments&... moments) {
@@ -135,6 +144,8 @@ HWY_INLINE void settle(Moments&... moments) {
   // Quiet NaN, -0, denormal, signalling NaN; +0 stays as it is.
   constexpr int kUnsettled = 0x01 | 0x04 | 0x20 | 0x80;
   if (HWY_LIKELY((_mm512_fpclass_ps_mask(moments.raw, kUnsettled) | ...) == 0)) return;
+#else
+  if (HWY_LIKELY(all_normal(moments...))) return;
 #endif
   ((moments = settled(moments)), ...);
 }

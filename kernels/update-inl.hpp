@@ -262,33 +262,6 @@ class TailPlanes {
   HWY_ALIGN std::byte room_[4][kPairLanesMax * sizeof(float)] = {};
 };
 
-/// One pair of vectors of elements, added to sums as it was and as it is left; returns how many masters overflow their
-/// weight. What needs no quotient comes before what does.
-template <bool kStepWeights, class Rule, class Weights, class MomentPlanes, class Sums>
-HWY_INLINE std::size_t step_pair(const Rule& rule, const Weights& weights, const MomentPlanes& moments,
-                                 Floats g_low, Floats g_high, std::size_t i, Sums& read, Sums& written) {
-  Floats p_low, p_high;
-  weights.load(i, p_low, p_high);
-  Floats m_low = hn::Zero(F32()), m_high = m_low, v_low = m_low, v_high = m_low;
-  moments.load(i, m_low, m_high, v_low, v_high);
-  const Floats stepped_low = rule.step(g_low, p_low, m_low, v_low);
-  const Floats stepped_high = rule.step(g_high, p_high, m_high, v_high);
-  weights.add_to(read, i);
-  moments.add_to(read, i);
-  moments.store(i, m_low, m_high, v_low, v_high, written);
-  if constexpr (kStepWeights) {
-    p_low = stepped_low;
-    p_high = stepped_high;
-  }
-  const std::size_t overflows = settle_masters<Weights>(p_low, p_high);
-  if constexpr (kStepWeights) {
-    weights.store(i, p_low, p_high, written);
-  } else {
-    weights.add_to(written, i);
-  }
-  return overflows;
-}
-
 // Divisions and roots fill the window in which a core would find the next misses by itself, so they are asked for ahead.
 // An address beyond the planes is only a hint. How far, in elements: where pieces are hashed before they are updated, as
 // many as a piece, found flat from 256 to 1024; where nothing comes between, what has been asked for is in the way
@@ -311,22 +284,43 @@ struct StepLoop {
         moments(planes, dither),
         gradient(reinterpret_cast<const GradientElement*>(gradient_bytes)) {}
 
-  template <class Sums>
-  HWY_INLINE std::size_t step(std::size_t i, Sums& read, Sums& written) const {
+  HWY_INLINE void prefetch(std::size_t i) const {
     weights.prefetch(i + kPrefetchElements);
     moments.prefetch(i + kPrefetchElements);
     prefetch_pair(gradient + i + kPrefetchElements);
-    return step_with(weights, moments, gradient + i, i, read, written);
   }
 
-  /// The pair from element i on of other planes, by the gradient at g.
+  /// Steps the pair from element i on by the gradient at g and stores all of it but the weights, which are left in `low`
+  /// and `high`. Adds it to the sums as it was and as it is left. What needs no quotient comes before what does.
   template <class Sums>
-  HWY_INLINE std::size_t step_with(const Weights& of_weights, const MomentPlanes& of_moments,
-                                   const GradientElement* g, std::size_t i, Sums& read, Sums& written) const {
+  HWY_INLINE void begin(std::size_t i, const GradientElement* g, Floats& low, Floats& high, Sums& read,
+                        Sums& written) const {
     Floats g_low, g_high;
     Gradient::load(g, g_low, g_high);
-    return step_pair<kStepWeights>(rule, of_weights, of_moments, hn::Mul(g_low, all(factor)),
-                                   hn::Mul(g_high, all(factor)), i, read, written);
+    weights.load(i, low, high);
+    Floats m_low = hn::Zero(F32()), m_high = m_low, v_low = m_low, v_high = m_low;
+    moments.load(i, m_low, m_high, v_low, v_high);
+    const Floats stepped_low = rule.step(hn::Mul(g_low, all(factor)), low, m_low, v_low);
+    const Floats stepped_high = rule.step(hn::Mul(g_high, all(factor)), high, m_high, v_high);
+    weights.add_to(read, i);
+    moments.add_to(read, i);
+    moments.store(i, m_low, m_high, v_low, v_high, written);
+    if constexpr (kStepWeights) {
+      low = stepped_low;
+      high = stepped_high;
+    }
+  }
+
+  /// Stores the weights that begin() has left; returns how many masters overflow their weight.
+  template <class Sums>
+  HWY_INLINE std::size_t finish(std::size_t i, Floats low, Floats high, Sums& written) const {
+    const std::size_t overflows = settle_masters<Weights>(low, high);
+    if constexpr (kStepWeights) {
+      weights.store(i, low, high, written);
+    } else {
+      weights.add_to(written, i);
+    }
+    return overflows;
   }
 
   const Rule rule;
@@ -339,19 +333,35 @@ struct StepLoop {
 template <bool kStepWeights, class Rule, class Gradient, class Weights, class MomentPlanes>
 std::uint64_t step_elements(const PlanePointers& planes, const std::byte* gradient_bytes,
                             std::size_t elements, const Factors& factors, const Dither& dither) {
-  const StepLoop<kStepWeights, Rule, Gradient, Weights, MomentPlanes> loop(planes, gradient_bytes, factors,
-                                                                           dither);
+  using Loop = StepLoop<kStepWeights, Rule, Gradient, Weights, MomentPlanes>;
+  const Loop loop(planes, gradient_bytes, factors, dither);
   const std::size_t lanes = pair_lanes();
+  const std::size_t whole = elements / lanes * lanes;
   NoSums none;
   std::uint64_t overflows = 0;
-  std::size_t i = 0;
-  for (; i + lanes <= elements; i += lanes) overflows += loop.step(i, none, none);
-  if (const std::size_t rest = elements - i; rest != 0) {
-    const TailPlanes<Weights, MomentPlanes> tail(planes, i, rest);
-    const Tail<typename Gradient::Element> gradient(loop.gradient + i, rest);
-    overflows += loop.step_with(Weights(tail.planes()),
-                                MomentPlanes(tail.planes(), {dither.key, dither.first_element + i}),
-                                gradient.lanes, 0, none, none);
+  if (whole != 0) {
+    // A pair's weights are stored after the next pair has begun: by then its quotients are there, for which a core that
+    // holds fewer instructions than two pairs have would wait (AdamW, EPYC Zen 3, in cache: 0.67 to 0.60 ns).
+    Floats low, high;
+    loop.prefetch(0);
+    loop.begin(0, loop.gradient, low, high, none, none);
+    for (std::size_t i = lanes; i != whole; i += lanes) {
+      Floats next_low, next_high;
+      loop.prefetch(i);
+      loop.begin(i, loop.gradient + i, next_low, next_high, none, none);
+      overflows += loop.finish(i - lanes, low, high, none);
+      low = next_low;
+      high = next_high;
+    }
+    overflows += loop.finish(whole - lanes, low, high, none);
+  }
+  if (const std::size_t rest = elements - whole; rest != 0) {
+    const TailPlanes<Weights, MomentPlanes> tail(planes, whole, rest);
+    const Tail<typename Gradient::Element> gradient(loop.gradient + whole, rest);
+    const Loop padded(tail.planes(), nullptr, factors, {dither.key, dither.first_element + whole});
+    Floats low, high;
+    padded.begin(0, gradient.lanes, low, high, none, none);
+    overflows += padded.finish(0, low, high, none);
     tail.copy_back();
   }
   return overflows;
@@ -371,7 +381,12 @@ std::uint64_t step_and_hash(const PlanePointers& planes, const std::byte* gradie
   RunSums<LoopPlanes<Weights, MomentPlanes>> read(stripes.read), written(stripes.written);
   for (std::size_t first = 0; first < elements; first += kBlockElements) {
     const std::size_t end = std::min(first + kBlockElements, elements);
-    for (std::size_t i = first; i < end; i += kStripeElements) overflows += loop.step(i, read, written);
+    for (std::size_t i = first; i < end; i += kStripeElements) {
+      Floats low, high;
+      loop.prefetch(i);
+      loop.begin(i, loop.gradient + i, low, high, read, written);
+      overflows += loop.finish(i, low, high, written);
+    }
     read.pass(end - first);
     written.pass(end - first);
   }
