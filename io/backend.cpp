@@ -1,6 +1,6 @@
 #include "io/backend.hpp"
 
-#include <chrono>
+#include <time.h>
 
 namespace sluice::io {
 
@@ -19,9 +19,10 @@ std::string_view op_name(Op op) {
 }
 
 std::int64_t steady_now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
+  // Not std::chrono, which goes through another library: between transfers of some MiB none of its pages is at hand.
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
 Status Backend::adopt() { return Status(); }

@@ -1,9 +1,15 @@
 #include "tools/nvme/timeline.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 namespace sluice::tools {
+namespace {
+
+constexpr std::uint64_t kBinsLeast = 1024;  // of about a second
+
+}  // namespace
 
 void Timeline::coarsen() {
   ++shift_;
@@ -18,7 +24,8 @@ void Timeline::coarsen() {
 std::uint64_t Timeline::make_room(std::int64_t at_ns) {
   while (static_cast<std::uint64_t>(at_ns) >> shift_ >= kBinsMost) coarsen();
   const std::uint64_t bin = static_cast<std::uint64_t>(at_ns) >> shift_;
-  bins_.resize(std::max<std::size_t>(bins_.size(), bin + 1));
+  // Many at once: most blocks of some MiB end in a bin of their own.
+  bins_.resize(std::max(bins_.size(), std::bit_ceil(std::max(bin + 1, kBinsLeast))));
   return bin;
 }
 
