@@ -5,6 +5,9 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <map>
+#include <utility>
+#include <vector>
 
 #include "run_command.hpp"
 #include "tools/nvme/drive_compare.hpp"
@@ -32,6 +35,24 @@ TEST(Comparison, RatiosAreOfMediansToTheFastestOther) {
   EXPECT_DOUBLE_EQ(comparison.ratio_max, 1.0);
   EXPECT_DOUBLE_EQ(comparison.cpu_ratio, 0.5);
   EXPECT_DOUBLE_EQ(comparison.cpu_ratio_least, 2.0);
+}
+
+TEST(TurnOrder, GivesEachEveryPlaceOnceAndEveryOtherBeforeItAsOften) {
+  for (std::size_t count = 1; count <= 6; ++count) {
+    std::map<std::pair<std::size_t, std::size_t>, int> places, followed;
+    for (std::size_t round = 0; round < 2 * count; ++round) {
+      const std::vector<std::size_t> order = turn_order(round, count);
+      ASSERT_EQ(order.size(), count);
+      for (std::size_t place = 0; place < count; ++place) {
+        if (round < count) ++places[{order[place], place}];
+        if (place > 0) ++followed[{order[place - 1], order[place]}];
+      }
+    }
+    EXPECT_EQ(places.size(), count * count);
+    EXPECT_EQ(followed.size(), count * (count - 1));
+    EXPECT_THAT(places, testing::Each(testing::Pair(testing::_, 1)));
+    EXPECT_THAT(followed, testing::Each(testing::Pair(testing::_, 2)));
+  }
 }
 
 TEST(CompareCommand, AFileOfTooFewBlocksIsRefused) {

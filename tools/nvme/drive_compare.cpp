@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
-#include <numeric>
 #include <optional>
-#include <random>
 
 #include <fmt/format.h>
 
@@ -22,7 +20,6 @@ namespace {
 
 constexpr double kWarmUpSeconds = 0.1;
 constexpr std::uint32_t kMostRounds = 1000;
-constexpr std::uint32_t kOrderSeed = 1;
 
 bool interrupted() { return Interrupt::signal() != 0; }
 
@@ -149,16 +146,11 @@ Status compare(const CompareOptions& options, TestBed& bed, std::vector<Entry>& 
   if (options.test.bytes) work.bytes_max = *options.test.bytes;
   const double seconds = options.test.seconds.value_or(1e6);
   for (const Entry& entry : all) comparison.contenders.emplace_back().name = entry.name;
-  std::minstd_rand random(kOrderSeed);
   // Round 0 warms up and is not counted.
   for (std::uint32_t round = 0; round <= options.rounds; ++round) {
     work.seconds = round == 0 ? std::min(kWarmUpSeconds, seconds) : seconds;
-    // In another order each time: what one leaves in the drive, the next one meets.
-    std::vector<std::size_t> order(all.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::shuffle(order.begin(), order.end(), random);
     std::vector<std::size_t> gone;
-    for (const std::size_t who : order) {
+    for (const std::size_t who : turn_order(round == 0 ? 0 : round - 1, all.size())) {
       SLUICE_ASSIGN_OR_RETURN(const bool stays,
                               take_turn(all[who], comparison.contenders[who], work, round > 0, notes));
       if (!stays) gone.push_back(who);
@@ -175,6 +167,18 @@ Status compare(const CompareOptions& options, TestBed& bed, std::vector<Entry>& 
 }
 
 }  // namespace
+
+std::vector<std::size_t> turn_order(std::size_t round, std::size_t count) {
+  std::vector<std::size_t> order(count);
+  // From the two ends by turns, 0 1 4 2 3, and one further each round: neighbours are apart by another distance each.
+  for (std::size_t place = 0; place < count; ++place) {
+    const std::size_t from_end = place % 2 == 0 ? count - place / 2 : (place + 1) / 2;
+    order[place] = (from_end + round) % count;
+  }
+  // Of an odd number half the distances are missing, which the way back has.
+  if (round / count % 2 == 1) std::reverse(order.begin(), order.end());
+  return order;
+}
 
 void settle(Comparison& comparison) {
   for (Contender& contender : comparison.contenders) {

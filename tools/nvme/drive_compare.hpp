@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -51,10 +52,15 @@ struct CompareReport {
   std::vector<std::string> notes;  ///< who took no part, and why
 };
 
+/// Who takes its turn after whom in a round, since what one leaves in the drive the next one meets: in as many rounds as
+/// there are contenders each has each place once, and in twice as many it comes as often after any other.
+/// Requires: count > 0. Source: E. J. Williams, Australian Journal of Scientific Research A 2 (1949), 149.
+std::vector<std::size_t> turn_order(std::size_t round, std::size_t count);
+
 /// Takes the medians and ratios. Requires: as many rounds of each contender, at least one.
 void settle(Comparison& comparison);
 
-/// Measures every mix, block and depth: in each round every contender once, in an order that turns.
+/// Measures every mix, block and depth: in each round every contender once, by turn_order().
 /// Errors: kInvalidArgument naming the option; otherwise as test_drives(). A contender other than Sluice that fails is
 /// left out and noted, unless none is left.
 Result<CompareReport> compare_drives(const CompareOptions& options, const Progress& progress);
