@@ -2,8 +2,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "io/open_backend.hpp"
 #include "io/thread_backend.hpp"
@@ -90,7 +92,18 @@ std::vector<std::string> of_workers(const std::string& field) {
   return values;
 }
 
+/// Whether no worker is left: of one that was joined the kernel says so before it takes it off the list.
+bool workers_are_gone() {
+  const auto latest = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (!of_workers("Name").empty()) {
+    if (std::chrono::steady_clock::now() > latest) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
 TEST(ThreadBackend, WorkersTakeNoSignalsAndEndWithIt) {
+  ASSERT_TRUE(workers_are_gone());
   {
     const Result<std::unique_ptr<Backend>> threads = open_thread_backend({.depth = 8, .threads = 3});
     ASSERT_TRUE(threads.ok());
@@ -100,7 +113,7 @@ TEST(ThreadBackend, WorkersTakeNoSignalsAndEndWithIt) {
     for (const std::string& mask : blocked)
       EXPECT_EQ(std::stoull(mask, nullptr, 16) | 0x1'8004'0100u, ~std::uint64_t{0}) << mask;
   }
-  EXPECT_TRUE(of_workers("Name").empty());
+  EXPECT_TRUE(workers_are_gone());
 }
 
 TEST(ThreadBackend, WorkersRunOnTheGivenCpusOnly) {
