@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/stripes.hpp"
 #include "kernels/update.hpp"
 #include "sluice/optimizer.hpp"
 

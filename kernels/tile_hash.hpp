@@ -3,9 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace sluice::kernels {
+#include "kernels/stripes.hpp"
 
-struct HashTarget;
+namespace sluice::kernels {
 
 /// XXH3-64, seed 0, of `bytes` bytes; the same on every target. data may be null if bytes is 0.
 /// Threads: any.
@@ -14,16 +14,6 @@ std::uint64_t hash_bytes(const void* data, std::size_t bytes);
 /// A plane's checksum: XXH3-64 over the hashes of its tiles of kTileElements elements, in order,
 /// little-endian each.
 std::uint64_t plane_hash(const std::uint64_t* tile_hashes, std::size_t tiles);
-
-/// XXH3's sums between two stripes of 64 bytes, lent out by a Hasher to a loop that adds whole stripes itself.
-struct StripeSums {
-  static constexpr std::size_t kStripeBytes = 64;
-  static constexpr std::size_t kBlockStripes = 16;     ///< after which the sums are scrambled
-  static constexpr std::size_t kScrambleOffset = 128;  ///< into the secret
-  alignas(64) std::uint64_t sums[8];
-  const std::uint8_t* secret = nullptr;  ///< 192 bytes
-  std::size_t in_block = 0;              ///< stripes since the last scrambling
-};
 
 /// XXH3-64, seed 0, of bytes that come in pieces: equal to hash_bytes of the pieces joined.
 /// Copyable: a copy goes on from the same bytes.
@@ -49,7 +39,6 @@ class Hasher {
  private:
   static constexpr std::size_t kStateBytes = 576;
   alignas(64) std::byte state_[kStateBytes];
-  const HashTarget* target_;  // looked up once: pieces may be short
 };
 
 }  // namespace sluice::kernels

@@ -14,7 +14,7 @@
 #include "kernels/loop_planes-inl.hpp"
 #include "kernels/moments8-inl.hpp"
 #include "kernels/rules.hpp"
-#include "kernels/stripes-inl.hpp"
+#include "kernels/run_sums-inl.hpp"
 #include "kernels/update.hpp"
 
 HWY_BEFORE_NAMESPACE();

@@ -7,6 +7,7 @@
 #include "kernels/float_environment.hpp"
 #include "kernels/isa.hpp"
 #include "kernels/rules.hpp"
+#include "kernels/stripes.hpp"
 
 namespace sluice::kernels {
 namespace {
@@ -57,15 +58,11 @@ class PiecePlanes {
   std::size_t count_ = 0;
 };
 
-/// How many elements from the run's first the loop can hash itself: whole stripes, of which one a plane at least stays
-/// behind for what may follow.
-std::size_t elements_by_stripes(const Run& run, const PiecePlanes& planes, const Dither& dither,
-                                const Hashing& hashing) {
+/// How many elements from the run's first are hashed by whole stripes, of which one a plane at least stays behind for
+/// what may follow.
+std::size_t elements_by_stripes(const Run& run, const PiecePlanes& planes, const Hashing& hashing) {
   constexpr std::size_t kFewElements = 512;
-  if (isa_in_use() != Isa::kAvx512 || run.policy == Policy::kMoments8 || run.elements < kFewElements)
-    return 0;
-  // Where the random bits' key changes a run is cut, which has to be between blocks.
-  if (run.policy == Policy::kBf16Moments && dither.first_element % kBlockElements != 0) return 0;
+  if (run.policy == Policy::kMoments8 || run.elements < kFewElements) return 0;
   for (const PlaneHashers* hashers : {hashing.read, hashing.written}) {
     if (hashers == nullptr) continue;
     for (const PiecePlanes::OfPlane& plane : planes.all()) {
@@ -76,6 +73,13 @@ std::size_t elements_by_stripes(const Run& run, const PiecePlanes& planes, const
   return run.elements / kStripeElements * kStripeElements - kStripeElements;
 }
 
+/// Whether the rule's loop itself adds the stripes.
+bool loop_adds_stripes(const Run& run, const Dither& dither) {
+  if (isa_in_use() != Isa::kAvx512) return false;
+  // Where the random bits' key changes a run is cut, which has to be between blocks.
+  return run.policy != Policy::kBf16Moments || dither.first_element % kBlockElements == 0;
+}
+
 /// The sums of all planes' hashers, lent to a loop.
 class LentSums {
  public:
@@ -84,6 +88,12 @@ class LentSums {
     for (const PiecePlanes::OfPlane& plane : planes.all()) sums_[plane.kind] = (*hashers)[plane.kind].lend();
   }
   std::array<StripeSums, kPlaneKinds>* sums() { return hashers_ == nullptr ? nullptr : &sums_; }
+  void add(const Run& piece) {
+    if (hashers_ == nullptr) return;
+    for (const PiecePlanes::OfPlane& plane : planes_.all())
+      add_stripes(sums_[plane.kind], piece.planes[plane.kind],
+                  plane.bytes(piece.elements) / StripeSums::kStripeBytes);
+  }
   void take_back(std::size_t elements) {
     if (hashers_ == nullptr) return;
     for (const PiecePlanes::OfPlane& plane : planes_.all())
@@ -138,13 +148,23 @@ std::uint64_t update(const Run& run, const Factors& factors, const Dither& dithe
     left -= piece.elements;
   };
   std::uint64_t overflows = 0;
-  piece.elements = elements_by_stripes(run, planes, dither, hashing);
-  if (piece.elements != 0) {
+  if (const std::size_t by_stripes = elements_by_stripes(run, planes, hashing); by_stripes != 0) {
     LentSums read(hashing.read, planes), written(hashing.written, planes);
-    overflows += step(piece, factors, piece_dither, {read.sums(), written.sums()});
-    read.take_back(piece.elements);
-    written.take_back(piece.elements);
-    advance();
+    if (loop_adds_stripes(run, dither)) {
+      piece.elements = by_stripes;
+      overflows += step(piece, factors, piece_dither, {read.sums(), written.sums()});
+      advance();
+    } else {
+      for (std::size_t ahead = by_stripes; ahead != 0; ahead -= piece.elements) {
+        piece.elements = std::min(kPieceElements, ahead);
+        read.add(piece);
+        overflows += step(piece, factors, piece_dither, {});
+        written.add(piece);
+        advance();
+      }
+    }
+    read.take_back(by_stripes);
+    written.take_back(by_stripes);
   }
   while (left != 0) {
     piece.elements = std::min(kPieceElements, left);

@@ -1,2 +1,0 @@
-#define SLUICE_HASH_TARGET kHashAvx2
-#include "kernels/tile_hash-inl.hpp"
