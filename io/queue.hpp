@@ -121,7 +121,7 @@ class Queue {
   };
 
   bool well_formed(const Transfer& transfer) const;
-  [[gnu::cold]] Status refusal(const Transfer& transfer) const;
+  Status refusal(const Transfer& transfer) const;
   std::int64_t now_ns();
   void fill();
   void cut(Drive& drive, Transfer& transfer);
@@ -132,8 +132,8 @@ class Queue {
   void note_room();
   void finish(Piece& piece);
   void moved(Piece& piece, std::uint64_t bytes);
-  [[gnu::cold]] void retry(Piece& piece, int error);
-  [[gnu::cold]] void give_up(Piece& piece, Status status);
+  void retry(Piece& piece, int error);
+  void give_up(Piece& piece, Status status);
   void end_piece(Piece& piece);
   void fail(Transfer& transfer, Status status);
   void complete_if_finished(Transfer& transfer);

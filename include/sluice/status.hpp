@@ -38,7 +38,7 @@ class [[nodiscard]] SLUICE_API Status {
  public:
   Status() = default;
   /// `native` is an errno, cudaError_t or ncclResult_t, 0 where there is none.
-  [[gnu::cold]] Status(Code code, std::string message, std::int64_t native = 0);
+  Status(Code code, std::string message, std::int64_t native = 0);
 
   bool ok() const { return rep_ == nullptr; }
   Code code() const { return rep_ ? rep_->code : Code::kOk; }
@@ -63,7 +63,7 @@ class [[nodiscard]] SLUICE_API Status {
 /// A Status from an errno value (positive), its code chosen from the errno: ENOSPC and EDQUOT kNoSpace, ENOMEM
 /// kResourceExhausted, ENOENT kNotFound, EEXIST kAlreadyExists, otherwise kIoError.
 /// The message is `doing`, ": " and the system's words for the errno.
-[[gnu::cold]] SLUICE_API Status status_from_errno(int error, std::string_view doing);
+SLUICE_API Status status_from_errno(int error, std::string_view doing);
 
 /// A T or the Status that says why there is none. `value()` requires ok().
 template <class T>
