@@ -14,7 +14,6 @@ file(CREATE_LINK ${HWY}/hwy ${work}/headers/hwy SYMBOLIC)
 file(CREATE_LINK ${XXHASH}/xxhash.h ${work}/headers/xxhash.h SYMBOLIC)
 
 file(GLOB sources ${SOURCE}/kernels/*.cpp)
-list(FILTER sources EXCLUDE REGEX "_avx")
 foreach(architecture armv8-a armv8.2-a+sve)
   foreach(source ${sources})
     execute_process(
