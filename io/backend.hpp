@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -90,11 +91,13 @@ class Backend {
   /// Blocks: never.
   virtual Request* reap() = 0;
 
-  /// Sleeps until a request has finished and was not reaped, wake() was called or the deadline has passed.
-  /// May return early. A wake() that comes before wait() is kept: the next wait() returns at once.
-  virtual void wait(std::int64_t deadline_ns) = 0;
+  /// Sleeps until `events` of these have come, or all requests held have finished, or the deadline has passed: a
+  /// request that has finished and was not reaped, a wake(). May return early. A wake() that comes before wait()
+  /// is kept for the next one.
+  /// Cost: one sleep, whatever the number of events, where the kernel can count them.
+  virtual void wait(std::int64_t deadline_ns, std::uint32_t events) = 0;
 
-  /// Ends the wait() in progress, or the next one.
+  /// An event of the wait() in progress, or of the next one: whoever is to be woken waits for one.
   /// Threads: any.
   virtual void wake() = 0;
 
@@ -123,6 +126,12 @@ class Backend {
   virtual void unregister();
 
   virtual BackendUse in_use() const;
+
+ protected:
+  /// How many events end a wait() for `events` while `held` requests are: at least one, which a wake() is too.
+  static std::uint32_t awaited(std::uint32_t events, std::uint32_t held) {
+    return std::clamp(events, 1u, std::max(held, 1u));
+  }
 };
 
 }  // namespace sluice::io

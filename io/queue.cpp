@@ -149,7 +149,7 @@ std::size_t Queue::poll() {
   return delivered;
 }
 
-void Queue::wait(std::int64_t deadline_ns) {
+void Queue::wait(std::int64_t deadline_ns, std::uint32_t events) {
   now_ns_ = kNotRead;
   fill();
   if (!done_.empty()) return;
@@ -157,7 +157,7 @@ void Queue::wait(std::int64_t deadline_ns) {
   for (const Request* request = paused_.first; request != nullptr; request = request->next) {
     deadline_ns = std::min(deadline_ns, static_cast<const Piece*>(request->owner)->due_ns);
   }
-  backend_.wait(deadline_ns);
+  backend_.wait(deadline_ns, events);
 }
 
 void Queue::drain() {
@@ -166,7 +166,7 @@ void Queue::drain() {
     if (in_flight_ > 0) wait();
   }
   for (send(); free_drops_.count < drops_.size(); send()) {
-    backend_.wait(kNoDeadline);
+    backend_.wait(kNoDeadline, 1);
     take_finished();
   }
 }

@@ -88,8 +88,9 @@ class Queue {
   std::size_t poll();
 
   /// Starts what was submitted, then sleeps until poll() has something to do, wake(), or the deadline on
-  /// backend().now_ns(). May return early.
-  void wait(std::int64_t deadline_ns = kNoDeadline);
+  /// backend().now_ns(). May return early. With more than one event, until as many requests have finished, or all
+  /// that are in the backend: fewer sleeps, each request seen later; a wake() is one event.
+  void wait(std::int64_t deadline_ns = kNoDeadline, std::uint32_t events = 1);
 
   /// Threads: any.
   void wake() { backend_.wake(); }

@@ -129,9 +129,10 @@ class ThreadBackend final : public Backend {
     return done_.take();
   }
 
-  void wait(std::int64_t deadline_ns) override {
+  void wait(std::int64_t deadline_ns, std::uint32_t events) override {
     std::unique_lock lock(mutex_);
-    const auto ready = [this] { return woken_ || !done_.empty(); };
+    awaited_ = awaited(events, held_);
+    const auto ready = [this] { return woken_ || done_.count >= awaited_; };
     if (deadline_ns == kNoDeadline) {
       finished_.wait(lock, ready);
     } else {
@@ -160,17 +161,18 @@ class ThreadBackend final : public Backend {
       request.result = perform(request);
       lock.lock();
       done_.push(request);
-      finished_.notify_one();
+      if (done_.count >= awaited_) finished_.notify_one();
     }
   }
 
   const std::uint32_t depth_;
   std::mutex mutex_;
   std::condition_variable work_;      // todo_ or stopping_ changed
-  std::condition_variable finished_;  // done_ or woken_ changed
+  std::condition_variable finished_;  // done_ has reached awaited_, or woken_ changed
   RequestList todo_;
   RequestList done_;
-  std::uint32_t held_ = 0;  // taken and not reaped
+  std::uint32_t held_ = 0;     // taken and not reaped
+  std::uint32_t awaited_ = 1;  // finished ones that end the wait in progress
   bool woken_ = false;
   bool stopping_ = false;
   std::vector<std::thread> workers_;

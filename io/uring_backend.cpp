@@ -127,11 +127,13 @@ class UringBackend final : public Backend {
     return done_.take();
   }
 
-  void wait(std::int64_t deadline_ns) override {
-    if (!done_.empty() || woken_ || (ring_open_ && io_uring_cq_ready(&ring_) > 0)) {
+  void wait(std::int64_t deadline_ns, std::uint32_t events) override {
+    const std::uint32_t wanted = awaited(events, held_);
+    const std::uint32_t posted = ring_open_ ? io_uring_cq_ready(&ring_) : 0;
+    if (woken_ || done_.count + posted >= wanted) {
       fetch();
     } else {
-      sleep(deadline_ns);
+      sleep(deadline_ns, wanted - done_.count);
     }
     collect();
     woken_ = false;
@@ -237,7 +239,7 @@ class UringBackend final : public Backend {
     for (const Op op : {Op::kWrite, Op::kRead}) {
       Request request{.op = op, .fd = event.get(), .bytes = sizeof value, .buffer = &value};
       submit(&request);
-      while (reap() == nullptr) wait_for_completion(kNoDeadline);
+      while (reap() == nullptr) wait_for_completions(kNoDeadline, 1);
       if (request.result != sizeof value)
         return refusal(request.result < 0 ? static_cast<int>(-request.result) : EIO);
     }
@@ -380,7 +382,7 @@ class UringBackend final : public Backend {
     woken_ = true;
   }
 
-  void sleep(std::int64_t deadline_ns) {
+  void sleep(std::int64_t deadline_ns, std::uint32_t completions) {
     if (owned() && dead_error_ == 0 && !wake_armed_) {
       // Armed by the thread that waits: what a thread has in the kernel ends with it. A poll takes nothing
       // from the descriptor, so one that a ring given up still has cannot swallow a wake.
@@ -388,10 +390,11 @@ class UringBackend final : public Backend {
       prepare(wake_request_);
       wake_armed_ = true;
     }
-    wait_for_completion(deadline_ns);
+    wait_for_completions(deadline_ns, completions);
   }
 
-  void wait_for_completion(std::int64_t deadline_ns) {
+  /// Until as many are posted, those of before included.
+  void wait_for_completions(std::int64_t deadline_ns, std::uint32_t count) {
     const std::int64_t left_ns =
         deadline_ns == kNoDeadline ? 0 : std::max<std::int64_t>(deadline_ns - steady_now_ns(), 0);
     bool entered = false;
@@ -399,7 +402,7 @@ class UringBackend final : public Backend {
       __kernel_timespec left{.tv_sec = left_ns / 1'000'000'000, .tv_nsec = left_ns % 1'000'000'000};
       io_uring_cqe* cqe = nullptr;
       entered = settle(io_uring_submit_and_wait_timeout(
-          &ring_, &cqe, 1, deadline_ns == kNoDeadline ? nullptr : &left, nullptr));
+          &ring_, &cqe, count, deadline_ns == kNoDeadline ? nullptr : &left, nullptr));
     }
     if (!entered) nap(deadline_ns == kNoDeadline || left_ns > kNapMs * 1'000'000 ? kNapMs : 0);
   }

@@ -38,7 +38,7 @@ class Redirected final : public io::Backend {
     return inner_->submit(first);
   }
   io::Request* reap() override { return inner_->reap(); }
-  void wait(std::int64_t deadline_ns) override { inner_->wait(deadline_ns); }
+  void wait(std::int64_t deadline_ns, std::uint32_t events) override { inner_->wait(deadline_ns, events); }
   void wake() override { inner_->wake(); }
 
  private:

@@ -28,7 +28,7 @@ class FaultyDrive final : public io::Backend {
   std::int64_t now_ns() const override { return faulty_.now_ns(); }
   io::Request* submit(io::Request* first) override { return faulty_.submit(first); }
   io::Request* reap() override { return faulty_.reap(); }
-  void wait(std::int64_t deadline_ns) override { faulty_.wait(deadline_ns); }
+  void wait(std::int64_t deadline_ns, std::uint32_t events) override { faulty_.wait(deadline_ns, events); }
   void wake() override { faulty_.wake(); }
   Status adopt() override { return faulty_.adopt(); }
   Status register_memory(std::span<const std::span<std::byte>> regions) override {

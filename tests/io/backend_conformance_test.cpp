@@ -50,7 +50,7 @@ class BackendTest : public QueueTest {
     Request* rest = chain(requests);
     for (std::size_t back = 0; back < requests.size();) {
       rest = backend().submit(rest);
-      backend().wait(kNoDeadline);
+      backend().wait(kNoDeadline, 1);
       back += length(backend().reap());
     }
   }
@@ -68,7 +68,7 @@ TEST_P(BackendTest, TakesNoMoreThanItsDepthAndTheRestAfterAReap) {
   EXPECT_EQ(backend().submit(rest), rest) << "finished requests count until they are reaped";
   std::size_t back = 0;
   while (back < requests.size()) {
-    backend().wait(kNoDeadline);
+    backend().wait(kNoDeadline, 1);
     back += length(backend().reap());
     rest = backend().submit(rest);
   }
@@ -144,7 +144,7 @@ TEST_P(BackendTest, NoWakeOfManyThreadsIsLost) {
   bool in_flight = false;
   for (int left = kWakers; left > 0;) {
     if (!in_flight) in_flight = backend().submit(chain(requests)) == nullptr;
-    backend().wait(kNoDeadline);
+    backend().wait(kNoDeadline, 1);
     if (backend().reap() != nullptr) in_flight = false;
     for (int waker = 0; waker < kWakers; ++waker) {
       const int wake = asked[waker];
@@ -155,9 +155,43 @@ TEST_P(BackendTest, NoWakeOfManyThreadsIsLost) {
   }
   for (std::thread& waker : wakers) waker.join();
   while (in_flight) {
-    backend().wait(kNoDeadline);
+    backend().wait(kNoDeadline, 1);
     in_flight = backend().reap() == nullptr;
   }
+}
+
+TEST_P(BackendTest, AWaitForSeveralEndsWhenAsManyHaveFinished) {
+  const File target = file("data", Caching::kDirect);
+  Buffer memory(8 * std::size_t{kBlock});
+  std::vector<Request> requests = blocks_of(target, Op::kWrite, memory);
+  ASSERT_EQ(backend().submit(chain(requests)), nullptr);
+  backend().wait(kNoDeadline, 8);
+  EXPECT_EQ(length(backend().reap()), 8u);
+}
+
+TEST_P(BackendTest, AWaitForSeveralCountsThoseThatWereNotReaped) {
+  const File target = file("data", Caching::kDirect);
+  Buffer memory(8 * std::size_t{kBlock});
+  std::vector<Request> requests = blocks_of(target, Op::kWrite, memory);
+  Request* const last = &requests.back();
+  requests[4].fd = -1;  // one that fails is one
+  ASSERT_EQ(backend().submit(chain(requests)), nullptr);
+  backend().wait(kNoDeadline, 3);
+  Request more = *last;
+  ASSERT_EQ(backend().submit(&more), nullptr);
+  backend().wait(kNoDeadline, 9);
+  EXPECT_EQ(length(backend().reap()), 9u);
+}
+
+TEST_P(BackendTest, AWaitForMoreThanAreHeldEndsWithTheLast) {
+  const File target = file("data", Caching::kDirect);
+  Buffer memory(3 * std::size_t{kBlock});
+  std::vector<Request> requests = blocks_of(target, Op::kWrite, memory);
+  ASSERT_EQ(backend().submit(chain(requests)), nullptr);
+  backend().wait(kNoDeadline, 100);
+  EXPECT_EQ(length(backend().reap()), 3u);
+  backend().wake();
+  backend().wait(kNoDeadline, 100);  // nothing is held: a wake is all there can be
 }
 
 TEST_P(BackendTest, ThreadsThatAdoptItInTurnUseIt) {
@@ -171,7 +205,7 @@ TEST_P(BackendTest, ThreadsThatAdoptItInTurnUseIt) {
       run_all(writes);
       std::vector<Request> reads = blocks_of(target, Op::kRead, read);
       run_all(reads);
-      backend().wait(backend().now_ns());
+      backend().wait(backend().now_ns(), 1);
     }).join();
     EXPECT_TRUE(source == read);
   }
@@ -187,7 +221,7 @@ TEST_P(BackendTest, AWakeBeforeAdoptingIsKept) {
   backend().wake();
   std::thread([&] {
     EXPECT_TRUE(backend().adopt().ok());
-    backend().wait(kNoDeadline);
+    backend().wait(kNoDeadline, 1);
   }).join();
 }
 
@@ -229,7 +263,7 @@ TEST_P(BackendTest, AForkBesideRequestsInFlightChangesNothing) {
     std::size_t back = length(backend().reap());
     EXPECT_EQ(sim::in_child([] { return std::string("a child"); }), "a child");
     while (back < writes.size()) {
-      backend().wait(kNoDeadline);
+      backend().wait(kNoDeadline, 1);
       back += length(backend().reap());
     }
     for (const Request& write : writes) EXPECT_EQ(write.result, kBlock);

@@ -76,6 +76,22 @@ TEST_F(QueueDriveTest, EachDriveHasTheDepthOfItsSettings) {
   EXPECT_EQ(backend.most_in_flight(third.fd()), 1u);
 }
 
+TEST_F(QueueDriveTest, AWaitForSeveralSleepsOnceForThem) {
+  const File first = open("first");
+  RatedBackend backend(8);
+  Queue queue(backend, {.drives = {{.depth = 8}}});
+  load(queue, 0, first, Op::kRead, Priority::kDemand, 8, 3);
+  std::size_t sleeps = 0;
+  for (std::size_t delivered = 0; delivered < 24; ++sleeps) {
+    queue.wait(kNoDeadline, 3);
+    const std::size_t now = queue.poll();
+    EXPECT_EQ(now, std::min<std::size_t>(3, 24 - delivered));
+    delivered += now;
+  }
+  EXPECT_EQ(sleeps, 8u);
+  EXPECT_EQ(queue.in_flight(), 0u);
+}
+
 TEST_F(QueueDriveTest, ABackendOfLessDepthIsSharedInProportion) {
   const File first = open("first"), second = open("second"), third = open("third");
   struct Case {

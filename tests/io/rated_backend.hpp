@@ -76,8 +76,11 @@ class RatedBackend final : public Backend {
     });
     return done.take();
   }
-  void wait(std::int64_t deadline_ns) override {
-    for (const Sent& sent : sent_) deadline_ns = std::min(deadline_ns, sent.due_ns);
+  void wait(std::int64_t deadline_ns, std::uint32_t events) override {
+    std::vector<std::int64_t> dues_ns;
+    for (const Sent& sent : sent_) dues_ns.push_back(sent.due_ns);
+    std::ranges::sort(dues_ns);
+    if (!dues_ns.empty()) deadline_ns = std::min(deadline_ns, dues_ns[awaited(events, held_) - 1]);
     if (deadline_ns != kNoDeadline) now_ns_ = std::max(now_ns_, deadline_ns);
   }
   void wake() override {}

@@ -175,9 +175,9 @@ TEST_F(SimBackendTest, ItsFaultsHitTheChosenRequests) {
 
 TEST_F(SimBackendTest, WaitingWithNothingPendingReturnsAndTheWorldIsIdle) {
   SimBackend drive(world_, {});
-  drive.wait(kNoDeadline);
+  drive.wait(kNoDeadline, 1);
   EXPECT_TRUE(world_.idle());
-  drive.wait(5'000);
+  drive.wait(5'000, 1);
   EXPECT_EQ(world_.now_ns(), 5'000);
 }
 
@@ -185,7 +185,7 @@ TEST_F(SimBackendTest, WaitStopsAtItsDeadlineBeforeLaterEvents) {
   SimBackend drive(world_, {});
   bool ran = false;
   world_.post([&] { ran = true; }, 9'000);
-  drive.wait(5'000);
+  drive.wait(5'000, 1);
   EXPECT_FALSE(ran);
   EXPECT_EQ(world_.now_ns(), 5'000);
   world_.run_all();

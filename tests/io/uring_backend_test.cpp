@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -78,9 +79,9 @@ TEST(UringBackend, ARingForbiddenLaterFailsRequestsAndStillWaitsAndWakes) {
                 const Result<SelectedBackend> opened = open_backend({.kind = BackendKind::kUring});
                 if (!opened.ok() || !refuse({{.call = SYS_io_uring_enter, .error = EPERM}}))
                   return "no ring or no seccomp";
-                opened->backend->wait(opened->backend->now_ns() + 1'000'000);
+                opened->backend->wait(opened->backend->now_ns() + 1'000'000, 1);
                 opened->backend->wake();
-                opened->backend->wait(kNoDeadline);
+                opened->backend->wait(kNoDeadline, 1);
                 return works(*opened->backend, temporary.path());
               }),
               HasSubstr("IoError (native 1): write of 1 bytes"));
@@ -132,7 +133,7 @@ class UringBackendTest : public testing::Test {
   std::int64_t run(Op op, int fd, std::byte* buffer, std::uint32_t bytes = kBlock) {
     Request request{.op = op, .fd = fd, .bytes = bytes, .buffer = buffer};
     EXPECT_EQ(ring_->submit(&request), nullptr);
-    while (ring_->reap() == nullptr) ring_->wait(kNoDeadline);
+    while (ring_->reap() == nullptr) ring_->wait(kNoDeadline, 1);
     return request.result;
   }
   char first_byte_read(int fd, std::byte* buffer) {
@@ -161,9 +162,9 @@ TEST_F(UringBackendTest, TheRingOfEveryOlderLinuxWorksAdoptsWakesAndRegisters) {
         EXPECT_EQ(run(Op::kWrite, target.fd(), memory.data()), kBlock);
         EXPECT_EQ(run(Op::kRead, target.fd(), memory.data()), kBlock);
         std::thread([&] { ring_->wake(); }).join();
-        ring_->wait(kNoDeadline);
+        ring_->wait(kNoDeadline, 1);
         std::thread waker([&] { ring_->wake(); });
-        ring_->wait(kNoDeadline);
+        ring_->wait(kNoDeadline, 1);
         waker.join();
       }).join();
     }
@@ -191,10 +192,32 @@ TEST_F(UringBackendTest, RequestsOfAThreadThatHasNotAdoptedItFailAndTheOwnersGoO
   std::thread([&] {
     EXPECT_EQ(run(Op::kWrite, target.fd(), memory.data()), -EPERM);
     EXPECT_EQ(run(Op::kFlush, target.fd(), nullptr, 0), -EPERM);
-    ring_->wait(ring_->now_ns() + 1000);
+    ring_->wait(ring_->now_ns() + 1000, 1);
     EXPECT_FALSE(ring_->register_files(std::array{target.fd()}).ok());
   }).join();
   EXPECT_EQ(run(Op::kWrite, target.fd(), memory.data()), kBlock);
+}
+
+TEST_F(UringBackendTest, ADeadlineEndsAWaitForSeveralOfWhichOneHasFinished) {
+  const File target = file("data");
+  const Descriptor event(::eventfd(0, EFD_CLOEXEC));
+  std::uint64_t value = 0;
+  Buffer memory(kBlock);
+  Request stuck{.op = Op::kRead, .fd = event.get(), .bytes = sizeof value, .buffer = &value};
+  Request moves{.op = Op::kWrite, .fd = target.fd(), .bytes = kBlock, .buffer = memory.data()};
+  stuck.next = &moves;
+  ASSERT_EQ(ring_->submit(&stuck), nullptr);
+  Request* finished = nullptr;
+  while (finished == nullptr) {
+    ring_->wait(ring_->now_ns() + 1'000'000, 2);
+    finished = ring_->reap();
+  }
+  EXPECT_EQ(finished, &moves);
+  EXPECT_EQ(moves.result, kBlock);
+  const std::uint64_t one = 1;
+  ASSERT_EQ(::write(event.get(), &one, sizeof one), static_cast<ssize_t>(sizeof one));
+  ring_->wait(kNoDeadline, 2);  // no more than one is held
+  EXPECT_EQ(ring_->reap(), &stuck);
 }
 
 TEST_F(UringBackendTest, ARegisteredFileIsReachedWhateverItsNumberMeans) {
@@ -283,7 +306,7 @@ TEST_F(UringBackendTest, NoWakeIsLostWhileThreadsAdoptIt) {
     std::thread([&] {
       ASSERT_TRUE(ring_->adopt().ok());
       for (int wakes = 0; wakes < 20;) {
-        ring_->wait(kNoDeadline);
+        ring_->wait(kNoDeadline, 1);
         (void)ring_->reap();
         const int wake = asked;
         if (answered.exchange(wake) == wake) continue;
@@ -330,7 +353,7 @@ TEST_F(UringBackendTest, AWakeComesThroughWhileTheKernelIsShortOfMemory) {
   EXPECT_EQ(works_after([](Backend& ring) -> std::string {
               if (!refuse_at_first({.call = SYS_io_uring_enter, .error = EAGAIN}, 100)) return "no seccomp: ";
               ring.wake();
-              ring.wait(kNoDeadline);
+              ring.wait(kNoDeadline, 1);
               return "";
             }),
             "ok");
@@ -401,7 +424,7 @@ TEST_F(UringBackendTest, ARingThatCannotBeOpenedAnewFailsItsAdoptionAndEveryRequ
                 if (!refuse({{.call = SYS_io_uring_setup, .error = EPERM}})) return "no seccomp";
                 ring.wake();
                 const std::string adopted = ring.adopt().to_string() + "\n" + ring.adopt().to_string() + "\n";
-                ring.wait(kNoDeadline);
+                ring.wait(kNoDeadline, 1);
                 ring.unregister();
                 return adopted;
               }),

@@ -71,8 +71,9 @@ bool FaultyBackend::off_grid(const io::Request& request) const {
          reinterpret_cast<std::uintptr_t>(request.buffer) % grid.memory_bytes != 0;
 }
 
-void FaultyBackend::wait(std::int64_t deadline_ns) {
-  if (done_.empty()) inner_.wait(deadline_ns);
+void FaultyBackend::wait(std::int64_t deadline_ns, std::uint32_t events) {
+  const std::uint32_t wanted = awaited(events, in_flight_ - kept_back_.count);
+  if (done_.count < wanted) inner_.wait(deadline_ns, wanted - done_.count);
 }
 
 void FaultyBackend::release() {

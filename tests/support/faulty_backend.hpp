@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <utility>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "io/backend.hpp"
@@ -57,7 +57,7 @@ class FaultyBackend final : public io::Backend {
   std::int64_t now_ns() const override { return inner_.now_ns(); }
   io::Request* submit(io::Request* first) override;
   io::Request* reap() override;
-  void wait(std::int64_t deadline_ns) override;
+  void wait(std::int64_t deadline_ns, std::uint32_t events) override;
   void wake() override { inner_.wake(); }
   Status adopt() override { return adoption_.ok() ? inner_.adopt() : adoption_; }
   Status register_memory(std::span<const std::span<std::byte>> regions) override {

@@ -57,12 +57,12 @@ io::Request* OutageDrive::reap() {
   return finished;
 }
 
-void OutageDrive::wait(std::int64_t deadline_ns) {
+void OutageDrive::wait(std::int64_t deadline_ns, std::uint32_t events) {
   std::unique_lock lock(outage_.mutex_);
   if (in_flight_ == 0 && deadline_ns == io::kNoDeadline)
     changed_.wait(lock, [this] { return woken_; });
   else if (!woken_)
-    backend_.wait(deadline_ns);
+    backend_.wait(deadline_ns, events);
   woken_ = false;
 }
 

@@ -59,7 +59,7 @@ class OutageDrive final : public io::Backend {
   std::int64_t now_ns() const override { return backend_.now_ns(); }
   io::Request* submit(io::Request* first) override;
   io::Request* reap() override;
-  void wait(std::int64_t deadline_ns) override;
+  void wait(std::int64_t deadline_ns, std::uint32_t events) override;
   void wake() override;
 
  private:

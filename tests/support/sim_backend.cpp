@@ -42,8 +42,8 @@ io::Request* SimBackend::reap() {
   return done_.take();
 }
 
-void SimBackend::wait(std::int64_t deadline_ns) {
-  while (done_.empty() && !woken_) {
+void SimBackend::wait(std::int64_t deadline_ns, std::uint32_t events) {
+  while (done_.count < awaited(events, held_) && !woken_) {
     if (world_.idle() || world_.next_due_ns() > deadline_ns) {
       if (deadline_ns != io::kNoDeadline) world_.advance_to(deadline_ns);
       break;

@@ -61,7 +61,7 @@ class SimBackend final : public io::Backend {
   std::int64_t now_ns() const override { return world_.now_ns(); }
   io::Request* submit(io::Request* first) override;
   io::Request* reap() override;
-  void wait(std::int64_t deadline_ns) override;
+  void wait(std::int64_t deadline_ns, std::uint32_t events) override;
   void wake() override { woken_ = true; }
 
  private:

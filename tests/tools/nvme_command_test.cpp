@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include "run_command.hpp"
 
@@ -108,6 +108,18 @@ TEST(NvmeCommand, BlocksAreCutIntoPieces) {
   EXPECT_EQ(result.json().at("depth"), 20);
 }
 
+TEST(NvmeCommand, TheReportSaysHowManyCompletionsWereTakenAtATime) {
+  const ScratchDirectory directory;
+  const CommandResult asked = run_command(nvme(directory, {"--batch", "3", "--verify"}));
+  ASSERT_EQ(asked.exit_code, 0) << asked.errors;
+  EXPECT_EQ(asked.json().at("batch"), 3);
+  EXPECT_THAT(asked.errors, testing::HasSubstr("3 completion(s) at a time"));
+  const CommandResult usual =
+      run_command(nvme(directory, {"--size", "16MiB", "--block", "256KiB", "--depth", "16", "--verify"}));
+  ASSERT_EQ(usual.exit_code, 0) << usual.errors;
+  EXPECT_EQ(usual.json().at("batch"), 3);
+}
+
 TEST(NvmeCommand, NothingIsRegisteredWhereThatIsAsked) {
   const ScratchDirectory directory;
   const CommandResult result = run_command(nvme(directory, {"--no-register", "--cpus", "0"}));
@@ -137,6 +149,9 @@ TEST(NvmeCommand, NonsenseIsBadUsage) {
                                       {"--depth", "1000000000"},
                                       {"--depth", "99999999999999"},
                                       {"--depth", "4,8"},
+                                      {"--batch", "0"},
+                                      {"--batch", "5"},
+                                      {"--batch", "-1"},
                                       {"--threads", "0"},
                                       {"--threads", "5"},
                                       {"--threads", "1000000000"},
@@ -169,6 +184,7 @@ TEST(NvmeCommand, NonsenseIsBadUsage) {
                                       {"--compare", "--verify"},
                                       {"--compare", "--rounds", "0"},
                                       {"--compare", "--depth", "4,0"},
+                                      {"--compare", "--depth", "4,8", "--batch", "5"},
                                       {"--compare", "--block", "64KiB,8MiB"},
                                       {"--compare", "--dir", directory.path()},
                                       {"--sieze", "1MiB"},

@@ -35,11 +35,12 @@ class Bed : public testing::TestWithParam<std::tuple<peers::Mix, peers::Pattern,
     ASSERT_TRUE(bed_->fill().ok());
   }
 
-  Result<RunResult> run(std::uint64_t bytes) {
+  Result<RunResult> run(std::uint64_t bytes, std::optional<std::uint32_t> batch = 1) {
     return bed_->run({.mix = mix(),
                       .pattern = pattern(),
                       .block_bytes = kBlockBytes,
                       .drives = {2, {.piece_bytes = 16 << 10, .depth = 6}},
+                      .batch = batch,
                       .bytes_max = bytes});
   }
 
@@ -105,6 +106,18 @@ TEST_P(Bed, ADriveThatRestsIsLeftAlone) {
   EXPECT_EQ(result->counts.blocks, 25U);
 }
 
+TEST_P(Bed, CompletionsAreTakenAsManyAtATimeAsAsked) {
+  make(Verify::kYes);
+  for (const std::optional<std::uint32_t> batch : std::vector<std::optional<std::uint32_t>>{2, 6, {}}) {
+    const auto result = run(777 * kBlockBytes, batch);
+    ASSERT_TRUE(result.ok()) << result.status().to_string();
+    EXPECT_EQ(result->counts.blocks, 777U);
+    EXPECT_EQ(result->counts.batch, batch.value_or(1));
+    const Status found = bed_->check();
+    ASSERT_TRUE(found.ok()) << found.to_string();
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     EveryWay, Bed,
     testing::Combine(testing::Values(peers::Mix::kRead, peers::Mix::kWrite, peers::Mix::kMixed),
@@ -117,6 +130,25 @@ TEST(BlocksInFlight, KeepThatManyPiecesInFlight) {
   EXPECT_EQ(blocks_in_flight({.piece_bytes = 4096, .depth = 8}, 4 * 4096), 3U);
   EXPECT_EQ(blocks_in_flight({.piece_bytes = 4096, .depth = 9}, 4 * 4096), 4U);
   EXPECT_EQ(blocks_in_flight({.piece_bytes = 1, .depth = 0}, 4096), 0U);
+}
+
+TEST(Batch, LeavesEveryDriveBusy) {
+  constexpr std::uint32_t kKiB = 1 << 10, kMiB = 1 << 20;
+  const auto of = [](std::uint32_t piece_bytes, std::uint32_t depth) {
+    return batch_of({{.piece_bytes = piece_bytes, .depth = depth}});
+  };
+  EXPECT_EQ(of(8 * kMiB, 1), 1U);
+  EXPECT_EQ(of(8 * kMiB, 7), 1U) << "one is more than an eighth of the depth";
+  EXPECT_EQ(of(8 * kMiB, 8), 2U);
+  EXPECT_EQ(of(8 * kMiB, 32), 5U);
+  EXPECT_EQ(of(8 * kMiB, 4096), 16U);
+  EXPECT_EQ(of(256 * kKiB, 8), 2U) << "1.75 MiB stay in flight";
+  EXPECT_EQ(of(128 * kKiB, 12), 1U) << "1.375 MiB would";
+  EXPECT_EQ(of(4 * kKiB, 256), 1U);
+  EXPECT_EQ(of(4 * kKiB, 400), 16U);
+  EXPECT_EQ(batch_of({{.piece_bytes = kMiB, .depth = 32}, {.piece_bytes = kMiB, .depth = 8}}), 2U);
+  EXPECT_EQ(batch_of({{.piece_bytes = kMiB, .depth = 32}, {.piece_bytes = 1, .depth = 0}}), 5U)
+      << "the other drive rests";
 }
 
 TEST(TestBedCreation, ACpuThatIsNotThereIsRefused) {

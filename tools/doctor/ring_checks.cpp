@@ -84,7 +84,7 @@ Status read_through(io::Backend& backend) {
   io::Request request{.op = io::Op::kRead, .fd = file.get(), .bytes = magic.size(), .buffer = magic.data()};
   io::Request* rest = backend.submit(&request);
   while (rest != nullptr || backend.reap() == nullptr) {
-    backend.wait(io::steady_now_ns() + 100'000'000);
+    backend.wait(io::steady_now_ns() + 100'000'000, 1);
     if (rest != nullptr) rest = backend.submit(rest);
   }
   if (request.result < 0)

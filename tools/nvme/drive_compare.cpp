@@ -30,13 +30,14 @@ struct Entry {
 };
 
 /// Sluice's own I/O as the others are run.
-Result<peers::Moved> run_own(TestBed& bed, const peers::Work& work) {
+Result<peers::Moved> run_own(TestBed& bed, const peers::Work& work, std::optional<std::uint32_t> batch) {
   const io::DriveSettings settings{.piece_bytes = static_cast<std::uint32_t>(work.block_bytes),
                                    .depth = work.depth};
   SLUICE_ASSIGN_OR_RETURN(const RunResult result, bed.run({.mix = work.mix,
                                                            .pattern = work.pattern,
                                                            .block_bytes = work.block_bytes,
                                                            .drives = {settings},
+                                                           .batch = batch,
                                                            .seconds = work.seconds,
                                                            .bytes_max = work.bytes_max}));
   const TestBedUse use = bed.in_use();
@@ -44,15 +45,16 @@ Result<peers::Moved> run_own(TestBed& bed, const peers::Work& work) {
       .bytes = result.counts.bytes_read + result.counts.bytes_written,
       .seconds = result.seconds,
       .cpu = result.cpu,
-      .how =
-          fmt::format("{}{}{}, {} buffers, {} file", use.backend, use.ring.empty() ? "" : " ", use.ring,
-                      use.registered_buffers ? "fixed" : "plain", use.registered_files ? "fixed" : "plain")};
+      .how = fmt::format("{}{}{}, {} buffers, {} file, {} completion(s) at a time", use.backend,
+                         use.ring.empty() ? "" : " ", use.ring, use.registered_buffers ? "fixed" : "plain",
+                         use.registered_files ? "fixed" : "plain", result.counts.batch)};
 }
 
-std::vector<Entry> entries(TestBed& bed) {
-  std::vector<Entry> all = {{"sluice", [&bed](const peers::Work& work) { return run_own(bed, work); }},
-                            {"aio", peers::run_bare_aio},
-                            {"uring", peers::run_bare_uring}};
+std::vector<Entry> entries(TestBed& bed, std::optional<std::uint32_t> batch) {
+  std::vector<Entry> all = {
+      {"sluice", [&bed, batch](const peers::Work& work) { return run_own(bed, work, batch); }},
+      {"aio", peers::run_bare_aio},
+      {"uring", peers::run_bare_uring}};
   if (const auto fio = peers::find_fio()) {
     for (const char* engine : {"libaio", "io_uring"}) {
       all.push_back({fmt::format("fio_{}", engine),
@@ -213,7 +215,7 @@ Result<CompareReport> compare_drives(const CompareOptions& options, const Progre
   SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<TestBed> bed, make_bed(options, points));
   progress("writing " + size_text(bed->file_bytes()));
   SLUICE_RETURN_IF_ERROR(bed->fill());
-  std::vector<Entry> all = entries(*bed);
+  std::vector<Entry> all = entries(*bed, options.test.batch);
   if (all.size() < 5) report.notes.push_back("fio: not in PATH");
   for (Comparison& point : points) {
     SLUICE_RETURN_IF_ERROR(compare(options, *bed, all, point, report.notes));

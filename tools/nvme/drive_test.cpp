@@ -99,6 +99,9 @@ Status validate(const DriveTestOptions& options) {
     }
     if (settings.depth < 1 || settings.depth > kMostDepth)
       return refuse("--depth", std::to_string(settings.depth), "1 to 4096");
+    if (options.batch && (*options.batch < 1 || *options.batch > settings.depth))
+      return refuse("--batch", std::to_string(*options.batch),
+                    fmt::format("1 to --depth, {}", settings.depth));
     if (options.threads < 1 || options.threads > settings.depth) {
       return refuse("--threads", std::to_string(options.threads),
                     fmt::format("1 to --depth, {}: each has a part of it", settings.depth));
@@ -142,6 +145,7 @@ Result<DriveTestReport> measure(TestBed& bed, const DriveRun& run) {
   DriveTestReport report;
   report.seconds = result.seconds;
   report.latency = result.counts.latency;
+  report.batch = result.counts.batch;
   report.bytes_read = result.counts.bytes_read;
   report.bytes_written = result.counts.bytes_written;
   const double gib = static_cast<double>(report.bytes_read + report.bytes_written) / 0x1p30;
@@ -163,7 +167,8 @@ Result<DriveTestReport> test_drives(const DriveTestOptions& options, const Progr
   DriveRun run{.mix = options.mix,
                .pattern = options.pattern,
                .block_bytes = options.block_bytes,
-               .drives = settings_of(options)};
+               .drives = settings_of(options),
+               .batch = options.batch};
   if (options.seconds) run.seconds = *options.seconds;
   if (options.bytes) run.bytes_max = *options.bytes;
   progress(std::string("measuring") + (options.seconds ? fmt::format(" for {} s", *options.seconds) : "") +

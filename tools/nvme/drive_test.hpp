@@ -22,6 +22,7 @@ struct DriveTestOptions {
   std::uint64_t piece_bytes = 0;  ///< of one request, of which a transfer has several; 0: block_bytes
   std::uint32_t depth = 0;        ///< requests in flight on each drive
   std::vector<io::DriveSettings> settings;  ///< one a drive, in place of piece_bytes and depth; empty: those
+  std::optional<std::uint32_t> batch;       ///< completions to wait for at once; none: batch_of()
   std::uint32_t threads = 1;                ///< which share the depth and the blocks
   std::vector<int> cpus;                    ///< that they may run on; empty: the kernel's choice
   std::optional<double> seconds;
@@ -36,6 +37,7 @@ struct DriveTestReport {
   double seconds = 0;
   peers::CpuSeconds cpu_a_gib;
   LatencyHistogram latency;  ///< of blocks
+  std::uint32_t batch = 1;   ///< completions that were waited for at once
   std::uint64_t bytes_read = 0;
   std::uint64_t bytes_written = 0;       ///< while it was measured
   std::uint64_t test_bytes_written = 0;  ///< by the whole test

@@ -209,6 +209,10 @@ void add_nvme_command(CLI::App& app, Command& chosen) {
                    "Requests in flight on each drive, 1 to 4096; several, with commas, for --compare and "
                    "--tune; default: 16")
       ->delimiter(',');
+  command->add_option(
+      "--batch", test.batch,
+      "Completions a thread waits for at once, 1 to the depth; default: up to an eighth of the "
+      "depth and one, where 1.5 MiB stay in flight");
   command->add_option("--threads", test.threads, "Threads that submit, each with its part of the depth")
       ->capture_default_str();
   command->add_option("--cpus", options->cpus,

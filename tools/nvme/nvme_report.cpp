@@ -70,8 +70,9 @@ std::string report_text(const DriveTestOptions& options, const DriveTestReport& 
     text += '\n';
   }
   const TestBedUse& use = report.use;
-  text += fmt::format("{}, blocks of {}, {} thread(s)\n", pattern_name(options.pattern),
-                      size_text(options.block_bytes), options.threads);
+  text += fmt::format("{}, blocks of {}, {} thread(s), {} completion(s) at a time\n",
+                      pattern_name(options.pattern), size_text(options.block_bytes), options.threads,
+                      report.batch);
   for (std::size_t drive = 0; drive < options.directories.size(); ++drive) {
     const io::DriveSettings settings = settings_of(options)[drive];
     text += fmt::format("{}: {} of {} in flight\n", options.directories[drive], settings.depth,
@@ -132,6 +133,7 @@ nlohmann::ordered_json report_json(const DriveTestOptions& options, const DriveT
                                  {"block_bytes", options.block_bytes},
                                  {"piece_bytes", first.piece_bytes},
                                  {"depth", first.depth},
+                                 {"batch", report.batch},
                                  {"threads", options.threads},
                                  {"drives", options.directories.size()},
                                  {"verified", report.verified}};

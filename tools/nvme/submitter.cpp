@@ -17,6 +17,21 @@ std::uint32_t blocks_in_flight(const io::DriveSettings& settings, std::uint64_t 
   return static_cast<std::uint32_t>((settings.depth + pieces - 1) / pieces + 1);
 }
 
+// What a drive of 14 GB/s (PCIe 5.0 x4) moves in the 0.1 ms that flash takes to answer.
+constexpr std::uint64_t kBusyBytes = 3 << 19;
+constexpr std::uint32_t kMostAtRest = 15;
+
+std::uint32_t batch_of(const std::vector<io::DriveSettings>& settings) {
+  std::uint64_t at_rest = kMostAtRest;
+  for (const io::DriveSettings& drive : settings) {
+    if (drive.depth == 0) continue;
+    const std::uint64_t in_flight_bytes = std::uint64_t{drive.depth} * drive.piece_bytes;
+    const std::uint64_t spare_bytes = in_flight_bytes > kBusyBytes ? in_flight_bytes - kBusyBytes : 0;
+    at_rest = std::min<std::uint64_t>({at_rest, drive.depth / 8, spare_bytes / drive.piece_bytes});
+  }
+  return 1 + static_cast<std::uint32_t>(at_rest);
+}
+
 /// One of the blocks that are kept in flight.
 struct Submitter::Slot : io::Transfer {
   std::uint64_t block = 0;
@@ -89,11 +104,16 @@ Status Submitter::run(const RunPart& part) {
   io::Queue queue(*backend_, {.drives = part.settings});
   queue_ = &queue;
   now_ns_ = io::steady_now_ns();
+  counts_.batch = part.run->batch.value_or(batch_of(part.settings));
+  std::int64_t batch_ns = 0;
   for (Slot& slot : slots_) give(slot);
   while (queue.in_flight() > 0) {
-    queue.wait();
+    // What finishes shortly before the end is seen before it.
+    const bool ends_soon = now_ns_ < part.end_ns && part.end_ns - now_ns_ < 2 * batch_ns;
+    queue.wait(io::kNoDeadline, ends_soon ? 1 : counts_.batch);
     // Once a batch: its completions are told apart by no more than the time that the last one waited here.
-    now_ns_ = io::steady_now_ns();
+    const std::int64_t before_ns = std::exchange(now_ns_, io::steady_now_ns());
+    if (!ends_soon) batch_ns = now_ns_ - before_ns;
     over_ =
         over_ || now_ns_ >= part.end_ns || Interrupt::signal() != 0 ||
         part.failed->load(std::memory_order_relaxed);  // the others' status is read after they were joined

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,13 +27,19 @@ struct DriveRun {
   peers::Mix mix = peers::Mix::kRead;
   peers::Pattern pattern = peers::Pattern::kSequential;
   std::uint64_t block_bytes = 0;
-  std::vector<io::DriveSettings> drives;  ///< one a drive, its depth that of all threads; 0: the drive rests
+  std::vector<io::DriveSettings> drives;   ///< one a drive, its depth that of all threads; 0: the drive rests
+  std::optional<std::uint32_t> batch = 1;  ///< completions a submitter waits for at once; none: batch_of()
   double seconds = std::numeric_limits<double>::infinity();             ///< nothing is begun afterwards
   std::uint64_t bytes_max = std::numeric_limits<std::uint64_t>::max();  ///< of what is begun, all threads
 };
 
 /// How many blocks in flight keep `settings.depth` pieces in flight.
 std::uint32_t blocks_in_flight(const io::DriveSettings& settings, std::uint64_t block_bytes);
+
+/// How many completions a submitter may wait for at once, each saving it a sleep, with no drive the slower for it:
+/// what has finished and is not replaced yet is at most an eighth of the depth, and what stays in flight keeps the
+/// fastest drive busy for longer than it takes to answer.
+std::uint32_t batch_of(const std::vector<io::DriveSettings>& settings);
 
 /// What each block of a drive holds, where that is to be verified. Threads: each block belongs to one.
 struct DriveBlocks {
@@ -69,7 +76,8 @@ struct RunCounts {
   std::uint64_t bytes_read = 0;
   std::uint64_t bytes_written = 0;
   std::uint64_t blocks = 0;
-  LatencyHistogram latency;
+  std::uint32_t batch = 1;   ///< completions that were waited for at once
+  LatencyHistogram latency;  ///< until a completion was seen
   Timeline timeline;
 };
 

@@ -202,6 +202,7 @@ Result<RunResult> TestBed::run_parts(std::vector<RunPart>& parts) {
     result.counts.bytes_read += counts.bytes_read;
     result.counts.bytes_written += counts.bytes_written;
     result.counts.blocks += counts.blocks;
+    result.counts.batch = std::max(result.counts.batch, counts.batch);
     result.counts.latency.merge(counts.latency);
     result.counts.timeline.merge(counts.timeline);
   }
