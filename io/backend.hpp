@@ -91,13 +91,13 @@ class Backend {
   /// Blocks: never.
   virtual Request* reap() = 0;
 
-  /// Sleeps until `events` of these have come, or all requests held have finished, or the deadline has passed: a
-  /// request that has finished and was not reaped, a wake(). May return early. A wake() that comes before wait()
-  /// is kept for the next one.
+  /// Sleeps until as many requests have finished that were not reaped: `events`, or all that are held where these
+  /// are fewer. A wake() counts as one of them, or ends it; where none is held nothing else does. At most until the
+  /// deadline; may return early. A wake() that comes before wait() is kept for the next one.
   /// Cost: one sleep, whatever the number of events, where the kernel can count them.
   virtual void wait(std::int64_t deadline_ns, std::uint32_t events) = 0;
 
-  /// An event of the wait() in progress, or of the next one: whoever is to be woken waits for one.
+  /// Ends the wait() for one event in progress, or the next one; of a wait() for several it may only be one.
   /// Threads: any.
   virtual void wake() = 0;
 

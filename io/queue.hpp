@@ -89,7 +89,8 @@ class Queue {
 
   /// Starts what was submitted, then sleeps until poll() has something to do, wake(), or the deadline on
   /// backend().now_ns(). May return early. With more than one event, until as many requests have finished, or all
-  /// that are in the backend: fewer sleeps, each request seen later; a wake() is one event.
+  /// that are in the backend where these are fewer: fewer sleeps, each request seen later. Whoever is to be woken
+  /// waits for one: a wake() may count as no more.
   void wait(std::int64_t deadline_ns = kNoDeadline, std::uint32_t events = 1);
 
   /// Threads: any.

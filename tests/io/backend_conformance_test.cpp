@@ -173,11 +173,10 @@ TEST_P(BackendTest, AWaitForSeveralCountsThoseThatWereNotReaped) {
   const File target = file("data", Caching::kDirect);
   Buffer memory(8 * std::size_t{kBlock});
   std::vector<Request> requests = blocks_of(target, Op::kWrite, memory);
-  Request* const last = &requests.back();
-  requests[4].fd = -1;  // one that fails is one
+  Request more = requests.back();  // before the backend has it
+  requests[4].fd = -1;             // one that fails is one
   ASSERT_EQ(backend().submit(chain(requests)), nullptr);
   backend().wait(kNoDeadline, 3);
-  Request more = *last;
   ASSERT_EQ(backend().submit(&more), nullptr);
   backend().wait(kNoDeadline, 9);
   EXPECT_EQ(length(backend().reap()), 9u);

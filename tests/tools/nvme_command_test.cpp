@@ -152,6 +152,7 @@ TEST(NvmeCommand, NonsenseIsBadUsage) {
                                       {"--batch", "0"},
                                       {"--batch", "5"},
                                       {"--batch", "-1"},
+                                      {"--batch", "3", "--threads", "2"},
                                       {"--threads", "0"},
                                       {"--threads", "5"},
                                       {"--threads", "1000000000"},
@@ -178,6 +179,7 @@ TEST(NvmeCommand, NonsenseIsBadUsage) {
                                       {"--tune", "--compare"},
                                       {"--tune", "--verify"},
                                       {"--tune", "--piece", "64KiB"},
+                                      {"--tune", "--batch", "1"},
                                       {"--tune", "--plot", "/no/such/folder/x.svg"},
                                       {"--tune", "--plot", directory.path()},
                                       {"--compare", "--threads", "2"},
@@ -218,6 +220,7 @@ TEST_P(NvmeInterrupt, EndsSoonAndLeavesNothingBehind) {
   if (how == "compare") more.push_back("--compare");
   if (how == "tune") more.insert(more.end(), {"--tune", "--plot", plot});
   if (how == "threads") more.insert(more.end(), {"--threads", "2"});
+  if (how == "batch") more.insert(more.end(), {"--batch", "4"});
   const char* const begun = how == "tune" ? "trying" : how == "compare" ? "writing" : "measuring";
   bool sent = false;
   const CommandResult result =
@@ -232,7 +235,7 @@ TEST_P(NvmeInterrupt, EndsSoonAndLeavesNothingBehind) {
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryMode, NvmeInterrupt,
-                         testing::Combine(testing::Values("plain", "threads", "tune", "compare"),
+                         testing::Combine(testing::Values("plain", "threads", "batch", "tune", "compare"),
                                           testing::Values(SIGINT, SIGTERM)),
                          [](const auto& test) {
                            return std::string(std::get<0>(test.param)) +

@@ -99,12 +99,13 @@ Status validate(const DriveTestOptions& options) {
     }
     if (settings.depth < 1 || settings.depth > kMostDepth)
       return refuse("--depth", std::to_string(settings.depth), "1 to 4096");
-    if (options.batch && (*options.batch < 1 || *options.batch > settings.depth))
-      return refuse("--batch", std::to_string(*options.batch),
-                    fmt::format("1 to --depth, {}", settings.depth));
     if (options.threads < 1 || options.threads > settings.depth) {
       return refuse("--threads", std::to_string(options.threads),
                     fmt::format("1 to --depth, {}: each has a part of it", settings.depth));
+    }
+    if (options.batch && (*options.batch < 1 || *options.batch > settings.depth / options.threads)) {
+      return refuse("--batch", std::to_string(*options.batch),
+                    fmt::format("1 to a thread's part of --depth, {}", settings.depth / options.threads));
     }
   }
   for (const int cpu : options.cpus) {

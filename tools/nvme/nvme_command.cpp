@@ -139,6 +139,9 @@ Result<std::vector<DriveTuning>> run_tune(NvmeOptions& options) {
   if (options.test.verify == Verify::kYes) return refuse("--verify", "given", "without --tune");
   if (options.test.piece_bytes != 0)
     return refuse("--piece", options.piece, "without --tune, which tries several");
+  if (options.test.batch)
+    return refuse("--batch", std::to_string(*options.test.batch),
+                  "without --tune, which takes one as engines do");
   options.test.mix = parse_mix(op);
   TuneOptions tune{.test = options.test, .blocks_bytes = blocks_bytes(options), .depths = options.depths};
   if (tune.blocks_bytes.empty()) tune.blocks_bytes = kUsualBlocksBytes;
@@ -211,8 +214,8 @@ void add_nvme_command(CLI::App& app, Command& chosen) {
       ->delimiter(',');
   command->add_option(
       "--batch", test.batch,
-      "Completions a thread waits for at once, 1 to the depth; default: up to an eighth of the "
-      "depth and one, where 1.5 MiB stay in flight");
+      "Completions a thread waits for at once, at most its part of the depth; default: one and up to an "
+      "eighth of that part, at most 16, where 1.5 MiB stay in flight");
   command->add_option("--threads", test.threads, "Threads that submit, each with its part of the depth")
       ->capture_default_str();
   command->add_option("--cpus", options->cpus,

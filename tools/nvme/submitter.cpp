@@ -32,6 +32,10 @@ std::uint32_t batch_of(const std::vector<io::DriveSettings>& settings) {
   return 1 + static_cast<std::uint32_t>(at_rest);
 }
 
+std::uint32_t completions_to_await(std::uint32_t batch, std::int64_t left_ns, std::int64_t batch_ns) {
+  return left_ns > 0 && left_ns < 2 * batch_ns ? 1 : batch;
+}
+
 /// One of the blocks that are kept in flight.
 struct Submitter::Slot : io::Transfer {
   std::uint64_t block = 0;
@@ -104,16 +108,17 @@ Status Submitter::run(const RunPart& part) {
   io::Queue queue(*backend_, {.drives = part.settings});
   queue_ = &queue;
   now_ns_ = io::steady_now_ns();
-  counts_.batch = part.run->batch.value_or(batch_of(part.settings));
+  std::uint32_t depth = 0;
+  for (const io::DriveSettings& drive : part.settings) depth += drive.depth;
+  counts_.batch = std::clamp(part.run->batch.value_or(batch_of(part.settings)), 1u, std::max(depth, 1u));
   std::int64_t batch_ns = 0;
   for (Slot& slot : slots_) give(slot);
   while (queue.in_flight() > 0) {
-    // What finishes shortly before the end is seen before it.
-    const bool ends_soon = now_ns_ < part.end_ns && part.end_ns - now_ns_ < 2 * batch_ns;
-    queue.wait(io::kNoDeadline, ends_soon ? 1 : counts_.batch);
-    // Once a batch: its completions are told apart by no more than the time that the last one waited here.
+    const std::uint32_t awaited = completions_to_await(counts_.batch, part.end_ns - now_ns_, batch_ns);
+    queue.wait(io::kNoDeadline, awaited);
+    // Once a batch: its completions are seen up to the time that it took to fill after they came.
     const std::int64_t before_ns = std::exchange(now_ns_, io::steady_now_ns());
-    if (!ends_soon) batch_ns = now_ns_ - before_ns;
+    if (awaited == counts_.batch) batch_ns = std::max(now_ns_ - before_ns, batch_ns - batch_ns / 8);
     over_ =
         over_ || now_ns_ >= part.end_ns || Interrupt::signal() != 0 ||
         part.failed->load(std::memory_order_relaxed);  // the others' status is read after they were joined

@@ -41,6 +41,10 @@ std::uint32_t blocks_in_flight(const io::DriveSettings& settings, std::uint64_t 
 /// fastest drive busy for longer than it takes to answer.
 std::uint32_t batch_of(const std::vector<io::DriveSettings>& settings);
 
+/// Those to wait for with `left_ns` until the end, where waiting for `batch` takes up to `batch_ns`: near the end one, so
+/// that what finishes before it is seen before it.
+std::uint32_t completions_to_await(std::uint32_t batch, std::int64_t left_ns, std::int64_t batch_ns);
+
 /// What each block of a drive holds, where that is to be verified. Threads: each block belongs to one.
 struct DriveBlocks {
   std::vector<std::uint32_t> generations;  ///< how often it was written
